@@ -78,6 +78,19 @@ def distinct(numbers: Ints, count: int) -> tuple[Ints, Ints]:
     return occurs.nonzero()[0], (occurs.cumsum() - 1)[numbers]
 
 
+def by_value(values: Ints) -> Iterator[tuple[int, Ints]]:
+    """Each value that occurs, ascending, and the places where it does.
+
+    >>> [(value, places.tolist()) for value, places in by_value(np.array([5, 2, 5]))]
+    [(2, [1]), (5, [0, 2])]
+    """
+    if len(values) and values.min() == values.max():  # as a rule: of one source, or epoch
+        yield int(values[0]), np.arange(len(values))
+        return
+    for value in np.unique(values).tolist():
+        yield value, np.flatnonzero(values == value)
+
+
 def stable_order(keys: AnyInts, largest: int) -> AnyInts:
     """`argsort(keys, kind="stable")` of keys in `[0, largest]`, by counting.
 

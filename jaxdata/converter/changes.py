@@ -3,7 +3,7 @@
 Inputs are told by their size, head and tail; settings by the parameters that a source keeps.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from jaxdata.base.errors import DatasetError, InputError, differences
@@ -80,9 +80,7 @@ def unfinished_changes(begun: bytes, wanted: Parameters) -> list[str]:
     return [*changes, *inputs]
 
 
-def _own_changes(
-    was: Mapping[str, Any], now: Mapping[str, Any], ignored: Collection[str]
-) -> list[str]:
+def _own_changes(was: Mapping[str, Any], now: Mapping[str, Any], ignored: set[str]) -> list[str]:
     """Name the parameters that differ, but for some; one that is missing has its default.
 
     Other inputs change the size of units, which is not worth naming then.

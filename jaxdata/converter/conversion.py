@@ -117,8 +117,8 @@ def convert(
         job = _job(paths, loaded, **given)
         asked: Any = {"encoder": encoder, "known_by_name": ours, "command": said}
         conversion = Conversion(job, job.task(loaded), loaded, **asked)
-        entries, encoding = conversion.complete(places_of, progress, append)
-    return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
+        made = conversion.complete(places_of, progress, append)
+    return ConversionReport.of(job.url, job.folder, made, time.monotonic() - started)
 
 
 def _job(paths: Any, tokenizer: Tokenizer, /, **given: Any) -> Job:

@@ -1,7 +1,7 @@
 """A conversion: what there is to do, its units converted, then its sources published."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,12 +11,12 @@ import numpy as np
 
 from jaxdata.base.errors import DatasetError, InputError, counted, digest, log
 from jaxdata.converter import changes
-from jaxdata.converter.engines import Engine, ProgressSum, do_units
+from jaxdata.converter.engines import Engine, OnProgress, ProgressSum, do_units
 from jaxdata.converter.inputs.files import InputFile, Unit, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt, RecordPlace
-from jaxdata.converter.statistics import derived
+from jaxdata.converter.statistics import Made, derived
 from jaxdata.converter.tasks import Task
 from jaxdata.converter.worker import Finished, Job, worker_of
 from jaxdata.dataset.index import SourceIndex, write_index
@@ -36,11 +36,6 @@ from jaxdata.storage import Store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders.base import EncoderDiffers, EncoderName
 from jaxdata.tokenizers.encoders.choice import Choice, EncodingSummary, choose, refuse
-
-Made = tuple[dict[str, SourceEntry], EncodingSummary | None]
-"""The sources, and what encoded them; None where they were complete before."""
-OnProgress = Callable[[int, int], None] | None
-"""Called with the bytes of input done, and their total."""
 
 
 @dataclass
@@ -321,28 +316,24 @@ class Conversion:
     def _written(self, name: str, merged: MergedReceipts) -> SourceEntry:
         """Write the index of a source, and describe it."""
         output, was, sides = merged.outputs[name], self.base.get(name), self.task.side
+        wanted, masked = self.job.parameters, self.task.masked
         columns, shards = output.columns(), output.shards[""]
         lengths, index = columns["length"], f"index-{len(was.generations) + 1}" if was else "index"
         side = {
             one: SideEntry(dtype=dtype, shards=output.shards[one])  # type: ignore[arg-type]
             for one, dtype in sides.items()
         }
-        parameters, inputs = self.job.parameters.of_source(), [*self.job.parameters.inputs]
+        parameters, inputs = wanted.of_source(), [*wanted.inputs]
         if known := max(self.base.values(), key=lambda entry: len(entry.inputs), default=None):
             digests = known.parameters["input_digests"] + parameters["input_digests"]
             parameters, inputs = parameters | {"input_digests": digests}, known.inputs + inputs
         unread = {"files_not_read": dict(self.job.unread)} if self.job.unread else {}
-        checksums = write_index(
-            self.store,
-            f"{name}/{index}",
-            columns,
-            self.job.parameters.record_spec(self.task.masked),
-            sides,
-        )
+        spec = wanted.record_spec(masked)
+        checksums = write_index(self.store, f"{name}/{index}", columns, spec, sides)
         return SourceEntry(
             documents=len(lengths),
             tokens=int(lengths.sum(dtype=np.int64)),
-            masked=self.task.masked,
+            masked=masked,
             shards=shards,
             fingerprint=self._fingerprint(shards, side, was),
             inputs=inputs,

@@ -65,8 +65,8 @@ class Cleaning(Settings):
     )
 
 
-def make_cleaner(cleaning: Cleaning) -> Clean | None:
-    """Return the function that cleans a text; None if there is nothing to do."""
+def make_cleaner(cleaning: Cleaning) -> Clean:
+    """Return the function that cleans a text."""
     steps: list[Clean] = [str.strip] if cleaning.strip else []
     if cleaning.ftfy:
         ftfy = extra_module("clean", "ftfy")
@@ -74,4 +74,4 @@ def make_cleaner(cleaning: Cleaning) -> Clean | None:
         steps.append(partial(ftfy.fix_text, config=settings))
     if form := cleaning.normalize:
         steps.append(partial(unicodedata.normalize, form))
-    return (lambda text: reduce(lambda made, step: step(made), steps, text)) if steps else None
+    return lambda text: reduce(lambda made, step: step(made), steps, text)

@@ -40,23 +40,25 @@ class DocumentHashes:
     """Hashes documents of a task.
 
     Args:
-        rule: that of the hashes of whole texts.
+        rule: that of the hashes of whole texts; None where nothing is hashed.
         minhash: whether there are band hashes, too.
         task: says what text is stored; where it does not, the tokens are decoded.
         tokenizer: decodes.
     """
 
     def __init__(
-        self, rule: hashing.ExactRule, minhash: bool, task: Task, tokenizer: Tokenizer
+        self, rule: hashing.ExactRule | None, minhash: bool, task: Task, tokenizer: Tokenizer
     ) -> None:
         self._task, self._tokenizer = task, tokenizer
-        self._rule = hashing.RULES[rule]
+        self._rule = hashing.RULES[rule] if rule else None
         self._bands = hashing.Bands(BANDS, ROWS) if minhash else None
 
     def __call__(
         self, contents: Sequence[Any], encoded: Sequence[tuple[Encoded, ...]]
     ) -> dict[str, hashing.Hashes]:
         """The columns of some documents, uint64 (documents, n) each; see `dataset.index`."""
+        if self._rule is None:
+            return {}
         found: defaultdict[str, list[hashing.Hashes]] = defaultdict(list)
         for texts, _ in in_runs(map(self._text, contents, encoded), len, lambda: _AT_ONCE):
             found["exact_hash"].append(hashing.exact_hashes([*map(self._rule, texts)]))

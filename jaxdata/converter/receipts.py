@@ -11,9 +11,9 @@ from functools import cache
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator, ConfigDict, GetPydanticSchema, PlainSerializer, TypeAdapter
 
+from jaxdata.base.ragged import AnyArray, AnyInts
 from jaxdata.converter.inputs.files import InputFile, Unit
 from jaxdata.converter.inputs.reading import reader_of
 from jaxdata.converter.statistics import COUNTED
@@ -30,7 +30,7 @@ _Stored = Annotated[
     AfterValidator(lambda stored: np.frombuffer(stored[1], stored[0])),
     PlainSerializer(lambda one: (one.dtype.str, one.tobytes()), return_type=tuple[str, bytes]),
 ]
-Array = Annotated[NDArray[Any], GetPydanticSchema(lambda _, schema: schema(_Stored))]
+Array = Annotated[AnyArray, GetPydanticSchema(lambda _, schema: schema(_Stored))]
 """An array, in JSON its type and bytes."""
 
 
@@ -160,11 +160,11 @@ class LongColumn:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 (goes with this object)
         self._dtype = dtype
 
-    def add(self, values: bytes | NDArray[Any]) -> None:
+    def add(self, values: bytes | AnyArray) -> None:
         self._file.write(values if isinstance(values, bytes) else np.ascontiguousarray(values).data)
 
     @property
-    def mapped(self) -> NDArray[Any]:
+    def mapped(self) -> AnyArray:
         """All values that were added."""
         self._file.flush()
         size = self._file.tell() // self._dtype.itemsize
@@ -194,17 +194,11 @@ class MergedOutput:
         known = index.entry.statistics
         self.counts.update({name: known[name] for name in COUNTED if name in known})
 
-    def add(
-        self,
-        files: NDArray[np.uint32],
-        rows: NDArray[np.uint64],
-        wrote: OutputReceipt,
-        members: Members,
-    ) -> None:
+    def add(self, files: AnyInts, rows: AnyInts, wrote: OutputReceipt, members: Members) -> None:
         """Append what a unit wrote.
 
-        `files` and `rows`, (parts,), have the file of each part of the unit, and the number of the
-        part's first record in it.
+        `files`, uint32, and `rows`, uint64 (parts,), have the file of each part of the unit, and
+        the number of the part's first record in it.
         """
         columns = dict(wrote.columns)
         part, record = columns.pop("part"), columns.pop("record")
@@ -224,12 +218,12 @@ class MergedOutput:
                 for name, column in member.columns(files[number], rows[number] + start).items():
                     self._add(name, column)
 
-    def _add(self, name: str, column: NDArray[Any]) -> None:
+    def _add(self, name: str, column: AnyArray) -> None:
         if name not in self._columns:
             self._columns[name] = LongColumn(column.dtype)
         self._columns[name].add(column)
 
-    def columns(self) -> dict[str, NDArray[Any]]:
+    def columns(self) -> dict[str, AnyArray]:
         """The columns of the index, but for those that follow from others; mapped.
 
         `length`, uint32 (documents,), are tokens with EOD; `origin_file`, uint32, is the number of

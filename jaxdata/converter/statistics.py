@@ -11,9 +11,9 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import counted, reasons, sized
+from jaxdata.base.ragged import AnyInts
 from jaxdata.converter.tasks import Encoded
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.tokenizers.encoders.choice import EncodingSummary
@@ -37,14 +37,12 @@ Streams = Sequence[tuple[Encoded, ...]]
 """What documents were encoded to: for each, one `Encoded` a stream."""
 
 
-def in_pieces(
-    documents: Sequence[Document], encoded: Streams
-) -> tuple[Sequence[Document], Streams]:
+def in_pieces(whole: Sequence[Document], encoded: Streams) -> tuple[Sequence[Document], Streams]:
     """Documents with each piece of those that were cut as one; the first has the sizes of all."""
     if not any(streams[0].cuts for streams in encoded):
-        return documents, encoded
+        return whole, encoded
     cut, pieces = [], []
-    for document, streams in zip(documents, encoded, strict=True):
+    for document, streams in zip(whole, encoded, strict=True):
         rest = document._replace(characters=0, text_bytes=0, raw_characters=0, raw_bytes=0)
         for number, piece in enumerate(zip(*(one.pieces() for one in streams), strict=True)):
             cut.append(rest if number else document)
@@ -69,31 +67,27 @@ def sizes_of(texts: Sequence[str]) -> tuple[int, int]:
 
 
 def count(
-    counts: Counter[str],
-    documents: Sequence[Document],
-    encoded: Sequence[Encoded],
-    unknown_id: int | None,
-) -> None:
-    """Add the sizes of documents' texts, their targets with loss, and tokens of unknown text.
+    documents: Sequence[Document], encoded: Sequence[Encoded], unknown_id: int | None
+) -> Counter[str]:
+    """The sizes of documents' texts, their targets with loss, and tokens of unknown text, summed.
 
     A document's first token is nobody's target.
 
-    >>> counts = Counter()
-    >>> count(counts, [], [Encoded(np.array([5, 0, 2]), np.array([1, 0, 1]))], unknown_id=0)
+    >>> counts = count([], [Encoded(np.array([5, 0, 2]), np.array([1, 0, 1]))], unknown_id=0)
     >>> counts["loss_tokens"], counts["unknown_tokens"]
     (1, 1)
     """
-    for name in SIZES:
-        counts[name] += sum(map(attrgetter(name), documents))
-    counts["loss_tokens"] += sum(
+    counts = Counter({name: sum(map(attrgetter(name), documents)) for name in SIZES})
+    counts["loss_tokens"] = sum(
         len(one.tokens) - 1 if one.mask is None else int(one.mask[1:].sum()) for one in encoded
     )
     if unknown_id is not None and encoded:
         tokens = np.concatenate([one.tokens for one in encoded])
-        counts["unknown_tokens"] += int(np.count_nonzero(tokens == unknown_id))
+        counts["unknown_tokens"] = int(np.count_nonzero(tokens == unknown_id))
+    return counts
 
 
-def derived(counts: Mapping[str, int], lengths: NDArray[np.uint32]) -> dict[str, Any]:
+def derived(counts: Mapping[str, int], lengths: AnyInts) -> dict[str, Any]:
     """The statistics of a source in the manifest: its counts, and ratios of these."""
     documents, tokens = len(lengths), int(lengths.sum(dtype=np.int64))
     sums = {name: counts.get(name, 0) for name in COUNTED}
@@ -109,6 +103,10 @@ def derived(counts: Mapping[str, int], lengths: NDArray[np.uint32]) -> dict[str,
         "bytes_per_document": sums["text_bytes"] / max(1, documents),
         "unknown_token_rate": sums["unknown_tokens"] / max(1, tokens),
     }
+
+
+Made = tuple[dict[str, SourceEntry], EncodingSummary | None]
+"""The sources, and what encoded them; None where they were complete before."""
 
 
 @dataclass(frozen=True)
@@ -152,38 +150,29 @@ class ConversionReport:
     bytes: int = 0
 
     @classmethod
-    def of(
-        cls,
-        output: str,
-        source: str,
-        entries: dict[str, SourceEntry],
-        seconds: float,
-        encoding: EncodingSummary | None,
-    ) -> "ConversionReport":
-        """Report on sources as the manifest has them, all of one conversion.
-
-        `encoding` is None where they were complete before.
-        """
-        made = list(entries.values())
-        statistics, quarantined = made[0].statistics, made[0].statistics["quarantined"]
-        each = "*" if any(entry.generations for entry in made) else ""  # one a generation
+    def of(cls, output: str, source: str, made: Made, seconds: float) -> "ConversionReport":
+        """Report on sources as the manifest has them, all of one conversion."""
+        named, encoding = made
+        entries = list(named.values())
+        statistics, quarantined = entries[0].statistics, entries[0].statistics["quarantined"]
+        each = "*" if any(entry.generations for entry in entries) else ""  # one a generation
         return cls(
             output=output,
             source=source,
-            documents=sum(entry.documents for entry in made),
-            tokens=sum(entry.tokens for entry in made),
-            text_bytes=sum(entry.statistics["text_bytes"] for entry in made),
-            shards=sum(len(entry.shards) for entry in made),
+            documents=sum(entry.documents for entry in entries),
+            tokens=sum(entry.tokens for entry in entries),
+            text_bytes=sum(entry.statistics["text_bytes"] for entry in entries),
+            shards=sum(len(entry.shards) for entry in entries),
             quarantined=quarantined,
             quarantine_file=f"{output}/{source}/quarantine{each}.jsonl" if quarantined else None,
             dropped=statistics.get("dropped", {}),
             seconds=seconds,
             already_complete=encoding is None,
-            sources=tuple(entries),
+            sources=tuple(named),
             encoding=encoding,
-            files=len(made[0].inputs),
+            files=len(entries[0].inputs),
             files_not_read=statistics.get("files_not_read", {}),
-            bytes=sum(shard.bytes for entry in made for shard in entry.shards),
+            bytes=sum(shard.bytes for entry in entries for shard in entry.shards),
         )
 
     def __str__(self) -> str:

@@ -115,7 +115,7 @@ class Job:
         """Raise InputError where a table lacks a column; a transform may make it."""
         for file in self.files:
             if reader_of(file.kind).table and not self.parameters.transform:
-                check_columns(file, self.parameters.columns)
+                check_columns(file, self.parameters.columns, "--keep or split_by")
                 if task.strings:
                     check_strings(file, task.keys or ())
                 else:
@@ -126,14 +126,8 @@ class Job:
     def tokenizer(self) -> Tokenizer:
         """Make the tokenizer in this process, with its encoder."""
         entry = self.parameters.tokenizer
-        made = tokenizers.restore(
-            entry.kind,
-            self.tokenizer_files,
-            eod_id=entry.eod_id,
-            bos_id=entry.bos_id,
-            pad_id=entry.pad_id,
-            name=entry.name,
-        )
+        ids = entry.model_dump(include={"eod_id", "bos_id", "pad_id"})
+        made = tokenizers.restore(entry.kind, self.tokenizer_files, name=entry.name, **ids)
         attach(made, self.encoder)
         return made
 
@@ -351,17 +345,11 @@ class Outputs:
     """
 
     def __init__(
-        self,
-        job: Job,
-        task: Task,
-        unit: Unit,
-        unknown_id: int | None,
-        hashes: DocumentHashes | None,
-        shards: ExitStack,
+        self, job: Job, task: Task, unit: Unit, tokenizer: Tokenizer, shards: ExitStack
     ) -> None:
-        self._job, self._task, self._unit = job, task, unit
-        self._unknown_id, self._hashes, self._shards = unknown_id, hashes, shards
-        self._store = job.store()
+        self._job, self._task, self._unit, self._shards = job, task, unit, shards
+        self._store, self._unknown_id, kept = job.store(), tokenizer.unk_id, job.parameters
+        self._hashes = DocumentHashes(kept.exact_hash, kept.minhash is not None, task, tokenizer)
         self._open: dict[str, _Shards] = {}
 
     def add(self, documents: Sequence[Document], encoded: Streams) -> None:
@@ -371,7 +359,7 @@ class Outputs:
             if len(self._job.splits) > 1:
                 pairs = zip(documents, encoded, strict=True)
                 mine, own = zip(*(one for one in pairs if one[0].split == split), strict=True)
-            hashes = self._hashes([one.content for one in mine], own) if self._hashes else {}
+            hashes = self._hashes([one.content for one in mine], own)
             for place, stream in enumerate(self._task.streams):
                 output = self._job.output(split, stream)
                 if output not in self._open:
@@ -412,10 +400,7 @@ class _Shards:
         self._counts: Counter[str] = Counter()
 
     def add(
-        self,
-        documents: Sequence[Document],
-        encoded: Sequence[Encoded],
-        hashes: Mapping[str, Hashes],
+        self, documents: Sequence[Document], encoded: Sequence[Encoded], hashes: dict[str, Hashes]
     ) -> None:
         masks = [one.mask for one in encoded if one.mask is not None]
         for side, (_, writer) in self._writers.items():
@@ -429,7 +414,7 @@ class _Shards:
             self._columns["kept"].append(np.frombuffer(kept, np.uint8))
         for name, column in hashes.items():
             self._columns[name].append(column.ravel())
-        count(self._counts, documents, encoded, self._unknown_id)
+        self._counts.update(count(documents, encoded, self._unknown_id))
 
     def finish(self) -> OutputReceipt:
         shards, pages = {}, {}
@@ -446,11 +431,8 @@ def worker_of(job: Job) -> Callable[[Unit], Finished]:
 
     It raises EncoderDiffers where the encoder of the job gave other ids than its library.
     """
-    tokenizer, kept = job.tokenizer(), job.parameters
+    tokenizer = job.tokenizer()
     task, guard = job.task(tokenizer), tokenizer.guard
-    hashes = None
-    if kept.exact_hash:  # `--minhash` keeps them, too
-        hashes = DocumentHashes(kept.exact_hash, kept.minhash is not None, task, tokenizer)
 
     def convert(unit: Unit) -> Finished:
         reader = UnitReader(unit, job, task)
@@ -459,10 +441,10 @@ def worker_of(job: Job) -> Callable[[Unit], Finished]:
             guard.begin()
         try:
             with ExitStack() as shards:
-                outputs = Outputs(job, task, unit, tokenizer.unk_id, hashes, shards)
+                outputs = Outputs(job, task, unit, tokenizer, shards)
                 for batch in reader.batches():
-                    encoded = kept.of_tokens(task.encode([one.content for one in batch]))
-                    outputs.add(*reader.stored(batch, encoded))
+                    encoded = task.encode([one.content for one in batch])
+                    outputs.add(*reader.stored(batch, job.parameters.of_tokens(encoded)))
                     report(reader.share())
                 receipt.outputs.update(outputs.finish())
         except StoppedAtBad:

@@ -213,14 +213,13 @@ class _Held(threading.local):
     def __reduce__(self) -> tuple[Any, ...]:
         return _Held, ()
 
-    def add(self, number: int, item: Document) -> Document:
+    def add(self, number: int, item: Document) -> None:
         """Keep a document; those that have been there longest make room."""
         self.items[number] = item
         self._bytes += sum(array.nbytes for array in item.values())
         while self._bytes > _HELD_BYTES:
             oldest = self.items.pop(next(iter(self.items)))
             self._bytes -= sum(array.nbytes for array in oldest.values())
-        return item
 
 
 class ItemDocuments(Documents):

@@ -108,6 +108,12 @@ def _source(dataset: ConvertedDataset, name: str) -> ConvertedDocuments:
 
 
 def _numbers_in(docs: ConvertedDocuments, given: Sequence[ArrayLike]) -> Ints:
+    for array in map(np.asarray, given):
+        if array.size and array.dtype.kind in "bf":  # a mask would be taken for 0 and 1
+            raise InputError(
+                f"documents of {docs.name} are given as {array.dtype}; expected their numbers, of "
+                "a mask np.flatnonzero(mask)"
+            )
     numbers = np.concatenate([np.asarray(each, object) for each in given])  # of any size
     for wrong in numbers[(numbers < 0) | (numbers >= len(docs))]:
         own = docs.name.partition("/")[2]

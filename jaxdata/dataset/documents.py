@@ -236,23 +236,17 @@ class Documents(ABC):
         """
         if isinstance(index, slice):
             return [self._document(number) for number in range(len(self))[index]]
-        return self._document(self._number(index))
-
-    def _number(self, index: int) -> int:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"no document {index}: {len(self):,} are numbered from 0")
-        return index
+        return self._document(index)
 
     def _document(self, index: int) -> Document:
         item: Document = {"tokens": self.read(index)}
         if self.masked:
-            mask = self._range(self.masks, np.dtype(np.uint8), index, 0, None)
-            item["loss_mask"] = mask.astype(bool)
+            item["loss_mask"] = self.masks(*self._range(index)).views.array(np.uint8).astype(bool)
         return item | {name: values.read(index) for name, values in self.side.items()}
 
     def read(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
         """Read tokens `[start, stop)` of one document, and nothing else of it."""
-        return self._range(self.tokens, self.dtype, index, start, stop)
+        return self.tokens(*self._range(index, start, stop)).views.array(self.dtype)
 
     def end_to_end(self, numbers: Ints) -> tuple[AnyArray, Ints]:
         """All tokens of some documents, and how many each of them has."""
@@ -321,7 +315,7 @@ class Documents(ABC):
         """
         from jaxdata.dataset import MappedDocuments  # which is made of what is here
 
-        return MappedDocuments(self, function, same_length=same_length, seed=seed)
+        return MappedDocuments(self, function, same_length, seed)
 
     def text(self, index: int) -> str:
         """The text of a document, decoded without special tokens.
@@ -342,7 +336,7 @@ class Documents(ABC):
         0  6 tokens  a dog
         1  4 tokens  two
         """
-        return self._decoded(self._number(index), None)
+        return self._decoded(index, None)
 
     @validated
     def head(self, n: int = 5) -> Beginnings:
@@ -368,18 +362,13 @@ class Documents(ABC):
             )
         return decode(self.read(index, 0, tokens))
 
-    def _range(
-        self,
-        method: Callable[[Ints, Ints, Ints], Gathered],
-        dtype: np.dtype[Any],
-        index: int,
-        start: int,
-        stop: int | None,
-    ) -> NDArray[Any]:
-        document = range(len(self))[index]
-        start, stop, _ = slice(start, stop).indices(int(self.lengths[document]))
-        one = (np.array([value]) for value in (document, start, max(stop - start, 0)))
-        return method(*one).views.array(dtype)
+    def _range(self, index: int, start: int = 0, stop: int | None = None) -> list[Ints]:
+        """Tokens `[start, stop)` of one document, as `tokens` and `masks` are asked for them."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"no document {index}: {len(self):,} are numbered from 0")
+        index %= len(self)
+        start, stop, _ = slice(start, stop).indices(int(self.lengths[index]))
+        return [np.array([number]) for number in (index, start, max(stop - start, 0))]
 
 
 def run_ends(numbers_of: Callable[[Ints], Ints], total: int) -> Ints:

@@ -166,8 +166,7 @@ class FilteredDocuments(_Applied, ListedDocuments):
 
     @property
     def document(self) -> AnyInts:
-        found: AnyInts = self._list.arrays[0]
-        return found
+        return self._list.arrays[0]
 
     @property
     def lengths(self) -> NDArray[np.uint32]:
@@ -190,12 +189,7 @@ class MappedDocuments(ItemDocuments, _Applied):
     error = InputError
 
     def __init__(
-        self,
-        source: Documents,
-        function: Callable[..., Given],
-        *,
-        same_length: bool = False,
-        seed: int | None = None,
+        self, source: Documents, function: Callable[..., Given], same_length: bool, seed: int | None
     ) -> None:
         ItemDocuments.__init__(self)
         _Applied.__init__(self, source, "map", UserFunction(function, seed))

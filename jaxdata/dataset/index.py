@@ -24,7 +24,7 @@ from jaxdata.base.ragged import Ints
 from jaxdata.dataset.manifest import SIDE_COLUMNS, ShardEntry, SourceEntry, ViewEntry
 from jaxdata.dataset.records import STREAM_START, RecordSpec, without_headers
 from jaxdata.storage import Store, zarr
-from jaxdata.storage.contract import unwritable
+from jaxdata.storage.contract import Kind, unwritable
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 
 
@@ -77,17 +77,18 @@ def lines_of_json(
     """Objects `[first, stop)` of a column of JSON, one a line; raises ValueError if it is none."""
     a, b = int(ends[first - 1]) if first else 0, int(ends[stop - 1]) if stop > first else 0
     found = lines[a:b].tobytes().split(b"\n")[: stop - first]
-    try:
-        objects = [json.loads(line) for line in found]
-    except RecursionError:
-        raise ValueError("a line that is nested too deep") from None
+    objects = [json.loads(line) for line in found]
     if len(objects) != stop - first or not all(isinstance(each, dict) for each in objects):
         raise ValueError(f"{len(objects)} lines, for {stop - first} documents, or no objects")
     return objects
 
 
-Kinds = dict[str, tuple[type[np.generic], int | None]]
+Kinds = dict[str, Kind]
 """Name -> (dtype, entries) of columns; None if only the column itself says how many."""
+
+
+Arrays = Mapping[str, NDArray[Any]]
+"""Columns by name."""
 
 
 class Columns(ABC):
@@ -114,9 +115,7 @@ class Columns(ABC):
         """A column by its name."""
         if name not in self._read:
             sha256 = self.entry.checksums[name]
-            self._read[name] = self.store.read_array(
-                self.file(name), *self.columns[name], sha256=sha256
-            )
+            self._read[name] = self.store.read_array(self.file(name), self.columns[name], sha256)
         return self._read[name]
 
     @cached_property
@@ -130,7 +129,7 @@ def checksum(column: NDArray[Any]) -> str:
     return hashlib.sha256(np.ascontiguousarray(column, little).data).hexdigest()
 
 
-def write_columns(store: Store, folder: str, columns: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+def write_columns(store: Store, folder: str, columns: Arrays) -> dict[str, str]:
     """Write arrays below a folder; returns their checksums."""
     return {name: zarr.write(store, f"{folder}/{name}", each) for name, each in columns.items()}
 
@@ -159,11 +158,7 @@ def anchors(lengths: NDArray[np.uint32], spec: RecordSpec) -> NDArray[np.uint64]
 
 
 def write_index(
-    store: Store,
-    folder: str,
-    columns: Mapping[str, NDArray[Any]],
-    spec: RecordSpec,
-    sides: Mapping[str, str],
+    store: Store, folder: str, columns: Arrays, spec: RecordSpec, sides: Mapping[str, str]
 ) -> dict[str, str]:
     """Write the columns of one source, and those that follow from them; returns their checksums.
 
@@ -206,15 +201,11 @@ class SourceIndex(Columns):
     @cached_property
     def sides(self) -> "dict[str, SourceIndex]":
         """The index of each side array: lengths are the source's, places its own."""
-        return {
-            name: replace(
-                self,
-                entry=self.entry.of_side(name),
-                spec=self.spec.of_side(side.dtype),
-                prefix=f"{name}.",
-            )
-            for name, side in self.entry.side.items()
-        }
+        found = dict[str, SourceIndex]()
+        for name, side in self.entry.side.items():
+            entry, spec = self.entry.of_side(name), self.spec.of_side(side.dtype)
+            found[name] = replace(self, entry=entry, spec=spec, prefix=f"{name}.")
+        return found
 
     @cached_property
     def stored(self) -> NDArray[np.uint32]:

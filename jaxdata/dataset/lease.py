@@ -267,8 +267,7 @@ def clear(store: Store, folders: Iterable[str]) -> None:
     with suppress(OSError, DatasetError):  # the store may only be read
         store.sweep()
         for folder in {"", *folders}:
-            if store.exists(_name(folder)):
-                _replace(store, folder, _is_of_dead, lambda: None)
+            _replace(store, folder, _is_of_dead, lambda: None)
 
 
 _PARAMETERS = "work/parameters.json"

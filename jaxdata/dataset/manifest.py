@@ -201,20 +201,26 @@ class Amount(Entry):
         return fields
 
 
-class Generation(Entry):
-    """What a source was before documents were appended, or deleted: its first documents, files."""
+class _Stage(Entry):
+    """What a source is, or was before documents were appended, or deleted."""
 
     documents: Count
     tokens: Count
-    shards: Count
-    inputs: Count
     fingerprint: str
-    index: FolderName
     checksums: dict[str, str]
+    """Column -> sha256 of its values, little-endian."""
     parameters: Facts
     statistics: Facts
     deleted: Amount = _omitted(Amount())
     """Documents that it lacks, and the tokens that they had: those of shards are all 0."""
+
+
+class Generation(_Stage):
+    """What a source was: its first documents, in its first shards, of its first inputs."""
+
+    shards: Count
+    inputs: Count
+    index: FolderName
 
 
 class ViewAccount(Entry):
@@ -257,30 +263,21 @@ class ViewEntry(Entry):
     account: ViewAccount
 
 
-class SourceEntry(Entry):
+class SourceEntry(_Stage):
     """One source of one split."""
 
-    documents: Count
-    tokens: Count
     masked: bool = False
     shards: list[ShardEntry]
-    fingerprint: str
     inputs: list[str]
     """Input files, relative names; an origin is an index into this list and a line or row."""
-    parameters: Facts
-    statistics: Facts
     index: FolderName = _omitted("index")
     """The folder of its columns."""
-    checksums: dict[str, str]
-    """Column -> sha256 of its values, little-endian."""
     generations: list[Generation] = _omitted([])
     """What it was before each time that documents were appended or deleted."""
     views: dict[FolderName, ViewEntry] = _omitted({})
     """Kept lists of its documents, by name."""
     side: dict[SideName, SideEntry] = _omitted({})
     """Arrays of one value a token, by name."""
-    deleted: Amount = _omitted(Amount())
-    """Documents that it lacks, and the tokens that they had: those of shards are all 0."""
 
     @model_validator(mode="after")
     def _sound(self) -> "SourceEntry":

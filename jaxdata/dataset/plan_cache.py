@@ -22,6 +22,9 @@ from jaxdata.storage.cached_files import CACHED_ARRAYS, find_kept, keep
 from jaxdata.storage.contract import MOST_READ
 from jaxdata.storage.local import map_file
 
+Compute = Callable[[], Ints]
+Holds = Callable[[Ints], bool]
+"""Makes a table; says whether one that was kept can be that of the documents."""
 Shape = tuple[str, int | None]
 """(dtype, length); None for one that only the computation knows, the same for all that have it"""
 Origin = tuple[Path, Sequence[Shape]]
@@ -35,12 +38,7 @@ def _name(key: dict[str, Any], documents: Documents, prefix: str, suffix: str) -
     return f"plans/{prefix}{digest(key)[:32]}{suffix}"
 
 
-def cached_table(
-    documents: Documents,
-    key: dict[str, Any],
-    compute: Callable[[], Ints],
-    holds: Callable[[Ints], bool],
-) -> Ints:
+def cached_table(documents: Documents, key: dict[str, Any], compute: Compute, holds: Holds) -> Ints:
     """A small array that `compute` makes, from the cache if it was made before.
 
     Args:
@@ -56,17 +54,15 @@ def cached_table(
 
 
 def kept_table(
-    beside: Store,
-    name: str,
-    compute: Callable[[], Ints],
-    holds: Callable[[Ints], bool],
-    most: int | None = MOST_READ,
+    beside: Store, name: str, compute: Compute, holds: Holds, most: int | None = MOST_READ
 ) -> Ints:
     """The same of what has this name `beside` the data; one of more than `most` bytes is none."""
     for place, kept in find_kept(name, beside):
-        with suppress(DatasetError, OSError):  # a file as large as no plan
-            found = _decode(place.read(kept, most))
-            if found is not None and holds(found):
+        # A file as large as no plan, a damaged one, or one whose header says what it likes.
+        with suppress(DatasetError, OSError, ValueError, EOFError, MemoryError):
+            content = checked_bytes(place.read(kept, most) or b"") or b""
+            found: Ints = np.load(io.BytesIO(content), allow_pickle=False)
+            if found.dtype == np.int64 and holds(found):
                 return found
     table = compute()
     with suppress(OSError, ValueError):  # it is computed again next time
@@ -78,16 +74,6 @@ def _encode(table: Ints) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, table, allow_pickle=False)
     return with_checksum(buffer.getvalue())
-
-
-def _decode(data: bytes | None) -> Ints | None:
-    """The table, or None where there is none, or a damaged one."""
-    content = None if data is None else checked_bytes(data)
-    if content is not None:
-        with suppress(ValueError, EOFError, MemoryError):  # a header says what it likes
-            found: Ints = np.load(io.BytesIO(content), allow_pickle=False)
-            return found if found.dtype == np.int64 else None
-    return None
 
 
 class CachedArrays:
@@ -130,8 +116,8 @@ def cached_arrays(
     beside = store if isinstance(store, LocalStore) else None
     name = _name(key, documents, prefix, CACHED_ARRAYS)
     for place, kept in find_kept(name, beside):
-        if (found := _mapped(Path(place.url) / kept, shapes)) is not None:
-            return found
+        with suppress(DatasetError):
+            return _opened(Path(place.url) / kept, shapes)
 
     def write(place: Store, free: str) -> None:
         content = hashlib.sha256()
@@ -146,25 +132,17 @@ def cached_arrays(
     return _opened(Path(place.url) / kept, shapes)
 
 
-def _mapped(path: Path, shapes: Sequence[Shape]) -> CachedArrays | None:
-    """The arrays of a file; None if it has another size."""
+def _opened(path: Path, shapes: Sequence[Shape]) -> CachedArrays:
+    """The arrays of a file; raises DatasetError if it has another size."""
     known = sum(np.dtype(dtype).itemsize * (length or 0) for dtype, length in shapes)
     unknown = sum(np.dtype(dtype).itemsize for dtype, length in shapes if length is None)
     left = path.stat().st_size - CHECKSUM_BYTES - known
     found = left // max(unknown, 1)
     if left < 0 or found * unknown != left:
-        return None
+        raise DatasetError(f"{path} is damaged: delete it; it is computed again when needed")
     data, at = map_file(path), 0
     arrays: list[AnyArray] = []
     for dtype, length in shapes:
         arrays.append(np.frombuffer(data, dtype, found if length is None else length, at))
         at += arrays[-1].nbytes
     return CachedArrays(arrays, (path, shapes))
-
-
-def _opened(path: Path, shapes: Sequence[Shape]) -> CachedArrays:
-    """The arrays of a file that is there."""
-    found = _mapped(path, shapes)
-    if found is None:
-        raise DatasetError(f"{path} is damaged: delete it; it is computed again when needed")
-    return found

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.processes import available_cores
 from jaxdata.base.progress import Advance
@@ -22,6 +20,7 @@ from jaxdata.dataset.manifest import Manifest, ends_with_checksum, read_manifest
 from jaxdata.dataset.views.kept_documents import views_of
 from jaxdata.storage import Store, open_store
 from jaxdata.storage.cached_files import CACHED_ARRAYS
+from jaxdata.storage.contract import Kind
 from jaxdata.storage.zarr import scan_array
 
 _DIFFERS = "its content differs from its checksum"
@@ -75,14 +74,12 @@ def file_check(store: Store, name: str, sha256: str, size: int | None = None) ->
     return Check(name, problem, size or 0)
 
 
-def array_check(
-    store: Store, name: str, sha256: str, dtype: type[np.generic], size: int | None
-) -> Check:
-    """Compare an array of `size` entries (None: any number) with the checksum of its values."""
+def array_check(store: Store, name: str, sha256: str, kind: Kind) -> Check:
+    """Compare an array of this kind with the checksum of its values."""
 
     def problem() -> str | None:
         content = hashlib.sha256()
-        for buffer in scan_array(store, name, dtype, size):
+        for buffer in scan_array(store, name, kind):
             content.update(buffer)
         return None if content.hexdigest() == sha256 else _DIFFERS
 
@@ -105,7 +102,7 @@ def _plan_check(store: Store, name: str) -> Check:
 def _column_checks(columns: Columns) -> Iterator[Check]:
     for name, kind in columns.columns.items():
         sha256 = columns.entry.checksums[name]
-        yield array_check(columns.store, columns.file(name), sha256, *kind)
+        yield array_check(columns.store, columns.file(name), sha256, kind)
 
 
 def damage_of_columns(columns: Columns) -> tuple[Damage, ...]:

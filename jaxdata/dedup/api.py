@@ -30,13 +30,8 @@ from jaxdata.dataset.views.source_view import (
     stacked,
 )
 from jaxdata.dataset.views.writing import check_name, other_side, write_views
-from jaxdata.dedup.benchmarks import (
-    NO_OVERLAPS,
-    Overlaps,
-    benchmark_spans,
-    overlaps,
-    read_benchmarks,
-)
+from jaxdata.dedup import benchmarks
+from jaxdata.dedup.benchmarks import NO_OVERLAPS, Overlaps
 from jaxdata.dedup.job import DedupJob, Search, Stage, Workbench
 from jaxdata.dedup.members import Member, Members, Numbers, open_side
 from jaxdata.dedup.minhash import Clusters, find_clusters
@@ -152,15 +147,15 @@ def deduplicate(
             f"decontaminate={chosen.decontaminate!r} compares with files of benchmarks: name them "
             "with --against"
         )
-    benchmarks = read_benchmarks(files, text_key)
-    members = Members([*ours, *others, *(member for member, _ in benchmarks)])
+    tables = benchmarks.read_benchmarks(files, text_key)
+    members = Members([*ours, *others, *(member for member, _ in tables)])
     total = sum(entry.tokens for entry in opened.manifest.sources.values())
     unit = unit_tokens or min(max(_SMALLEST, total // _UNITS), _LARGEST)
     job = DedupJob(opened.store.url, name, chosen, members, unit)
     _check_no_pairs(job)
     with leased(opened.store, [job.folder]) as lease:
         search = Search(replace(job, lease=lease), places_of, memory, stage)
-        _begin(search, benchmarks)
+        _begin(search, tables)
         read = {"text_key": text_key if files else None, "documents": documents}
         views = _make_views(search, opened, read)
         search.bench.unfinished.end()
@@ -241,8 +236,6 @@ def _sides(dataset: ConvertedDataset, name: str) -> tuple[str, tuple[str, ...]]:
     one = name if name in dataset.names else f"{name}/chosen"
     if one in dataset.names and (other := other_side(one, dataset.manifest)):
         return one.rpartition("/")[0], tuple(sorted([one, other]))  # the chosen one first
-    split, _, source = name.partition("/")
-    dataset.source(split, source)  # raises where there is none
     return name, (name,)
 
 
@@ -263,12 +256,12 @@ def _check_no_pairs(job: DedupJob) -> None:
             )
 
 
-def _begin(search: Search, benchmarks: list[tuple[Member, bytes]]) -> None:
+def _begin(search: Search, tables: list[tuple[Member, bytes]]) -> None:
     """Record what is searched; if units were finished before, check that they fit."""
     unfinished, facts = search.bench.unfinished, search.job.facts()
     if not unfinished.resumes(lambda was: [*differences(json.loads(was), facts).values()]):
         unfinished.begin(json.dumps(facts).encode())
-    for member, table in benchmarks:
+    for member, table in tables:
         unfinished.note(member.table, table)
 
 
@@ -278,7 +271,7 @@ def _make_views(
     """Texts to hashes, hashes to clusters, clusters to the views that are published."""
     job, bench = search.job, search.bench
     clusters, runs = find_clusters(search)
-    shared = overlaps(bench, runs)
+    shared = benchmarks.overlaps(bench, runs)
     dropped = drop_copies(bench, clusters, shared)
     spans = repeated_spans(search, dropped.documents)
     members = job.members.each
@@ -330,7 +323,8 @@ def drop_copies(bench: Workbench, clusters: Clusters, overlaps: Overlaps) -> Dro
     documents = np.union1d(clustered(clusters.near), overlaps.documents)
     ranks = -bench.lengths(documents) * (settings.prefer == "longest")
     member, _ = members.places(documents)
-    stays, label = members.against[member], clusters.near[documents]
+    stays = np.array([each.against for each in members.each])[member]
+    label = clusters.near[documents]
     tainted = np.isin(documents, overlaps.documents, assume_unique=True)
     order = np.lexsort((documents, ranks, member, tainted, ~stays, label))
     documents, label = documents[order], label[order]
@@ -364,14 +358,18 @@ def views_of_sources(
         view = _without_copies(bench, which, dropped, reason, len(dataset[member.sides[0]]))
         if bench.job.overlaps and settings.overlap_action != "drop":
             owner, number = members.places(overlaps.documents)
-            ranges = benchmark_spans(bench, which, number[owner == which], overlaps.shared, dataset)
+            mine = number[owner == which]
+            ranges = benchmarks.benchmark_spans(bench, which, mine, overlaps.shared, dataset)
             view = _without(bench, which, view, ranges, settings.overlap_action, reason)
         if settings.repeats:
             owner, number = members.places(spans.document)
             ranges = spans._replace(document=number).take(owner == which)
             view = _without(bench, which, view, ranges, settings.repeats_action, "repeated span")
         for side in member.sides:
-            views[side] = _over(dataset, side, member, view)
+            views[side] = view
+            if member.view is not None:
+                below: Any = dataset.with_views({side: member.view})[side]
+                views[side] = stacked(content_of(below), view)
     return views
 
 
@@ -419,11 +417,3 @@ def _where(member: Member) -> str:
     if not member.against:
         return ""
     return f" in {member.name.partition('/')[0]}" if member.sides else " in a benchmark"
-
-
-def _over(dataset: Dataset, side: str, member: Member, view: SourceView) -> SourceView:
-    """The view on top of the one that the source was read through."""
-    if member.view is None:
-        return view
-    below: Any = dataset.with_views({side: member.view})[side]
-    return stacked(content_of(below), view)

@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base import hashing
 from jaxdata.base.lazy import cached_property
@@ -35,7 +34,7 @@ Columns = Sequence[AnyArray]
 """The keys, uint64, and what belongs to each."""
 
 
-def even_fences(end: int) -> NDArray[np.uint64]:
+def even_fences(end: int) -> hashing.Hashes:
     """`PARTS + 1` keys that cut [0, end) evenly; the last is `end`, at most 2^64 - 1."""
     return np.array([end * part // PARTS for part in range(PARTS + 1)], np.uint64)
 
@@ -51,7 +50,7 @@ class Section(NamedTuple):
 
 
 def encode_run(
-    sections: Mapping[str, Columns], fences: NDArray[np.uint64]
+    sections: Mapping[str, Columns], fences: hashing.Hashes
 ) -> tuple[bytes, dict[str, Section]]:
     """Sort the records of each section by their keys; the bytes of the run, and where they lie."""
     parts: list[bytes] = []
@@ -216,17 +215,13 @@ class Workbench:
         self, name: str, work: "Work", most: int, section: str = "", runs: tuple[str, ...] = ()
     ) -> list[DedupUnit]:
         """All documents in units of about `most` tokens."""
-        return [
-            DedupUnit(
-                f"{name}-{number:03d}-{first:010d}",
-                size,
-                self.members.each[number].name,
-                work,
-                *(section, number, first, stop, runs),
-            )
-            for number, texts in enumerate(self.texts)
-            for first, stop, size in even_cuts(texts.lengths, most)
-        ]
+        found = []
+        for number, texts in enumerate(self.texts):
+            where = self.members.each[number].name
+            for first, stop, size in even_cuts(texts.lengths, most):
+                unit = f"{name}-{number:03d}-{first:010d}"
+                found.append(DedupUnit(unit, size, where, work, section, number, first, stop, runs))
+        return found
 
     def content(self, member: int, documents: Ints) -> tuple[hashing.Pieces, list[bytes]]:
         """Read documents of a member.
@@ -272,7 +267,7 @@ class Workbench:
         found: Bools = (bits & 1).astype(np.bool_)
         return found
 
-    def _read_bits(self, name: str) -> NDArray[np.uint8]:
+    def _read_bits(self, name: str) -> AnyInts:
         return np.frombuffer(self.unfinished.noted(name) or b"", np.uint8)
 
     def write_run(
@@ -357,28 +352,17 @@ class Search:
         return [unit.name for unit in units]
 
     def merge(
-        self,
-        label: str,
-        name: str,
-        work: Work,
-        sections: Sequence[str],
-        runs: Sequence[str],
-        record_bytes: int,
+        self, label: str, work: Work, sections: Sequence[str], runs: list[str], record_bytes: int
     ) -> list[str]:
         """Search sections of runs for equal keys, in parts that fit in memory."""
-        records = self.bench.records(runs, sections[0])
+        records, read = self.bench.records(runs, sections[0]), tuple(runs)
         step = parts_together(records * record_bytes, self.memory)
-        units = [
-            DedupUnit(
-                f"{name}{section}-{at:03d}-{step:03d}",
-                records * step,
-                section,
-                work,
-                *(section, 0, at, at + step, tuple(runs)),
-            )
-            for section in sections
-            for at in range(0, PARTS, step)
-        ]
+        size, units = records * step, []
+        for section in sections:
+            for at in range(0, PARTS, step):
+                name = f"{section}-{at:03d}-{step:03d}"
+                unit = DedupUnit(name, size, section, work, section, 0, at, at + step, read)
+                units.append(unit)
         return self.do(label, units)
 
     def parts(

@@ -16,7 +16,7 @@ def leak_notes(dataset: Dataset, trained: Sequence[str], held_out: Sequence[str]
     prints = {dataset[name].fingerprint: name for name in held_out}
     compared: dict[str, list[str]] = {}
     for name in trained:
-        known = {print for view in _searches(dataset[name]) for print in _against(view)}
+        known = {*_compared(dataset[name])}
         lacking = ", ".join(sorted(prints[each] for each in prints.keys() - known))
         compared.setdefault(lacking, []).append(name)
     notes = []
@@ -32,21 +32,19 @@ def leak_notes(dataset: Dataset, trained: Sequence[str], held_out: Sequence[str]
     return notes
 
 
-def _searches(docs: Any) -> Iterator[dict[str, Any]]:
-    """The parameters of the views that documents are read through, those below them too."""
+def _compared(docs: Any) -> Iterator[str]:
+    """The fingerprints of the sources that documents were compared with.
+
+    By the search that made the view that they are read through, or a view below that.
+    """
     if not isinstance(docs, KeptDocuments):
         return
     views: dict[str, Any] = docs.base.entry.views if docs.base.entry else {}
     view, passed = views.get(docs.view.name), set[str]()
     while view is not None:
-        yield view.parameters
-        below = view.parameters.get("documents")
+        made = view.parameters
+        for name in made.get("against", []) if made.get("command") == "dedup" else ():
+            yield from made.get("sides", {}).get(name, [])
+        below = made.get("documents")
         view = None if below in passed else views.get(below)
         passed.add(str(below))
-
-
-def _against(parameters: dict[str, Any]) -> Iterator[str]:
-    """The fingerprints of the sources that a search compared with."""
-    if parameters.get("command") == "dedup":
-        for name in parameters.get("against", []):
-            yield from parameters.get("sides", {}).get(name, [])

@@ -67,11 +67,6 @@ class Members:
     def total(self) -> int:
         return int(self.starts[-1])
 
-    @cached_property
-    def against(self) -> NDArray[np.bool_]:
-        """(members,) whether each loses no document."""
-        return np.array([member.against for member in self.each], np.bool_)
-
     def first(self, member: int) -> int:
         """The number of a member's first document."""
         return int(self.starts[member])

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.hashing import Hashes, exact_hashes, ngrams
 from jaxdata.base.processes import report
@@ -36,7 +35,7 @@ _RECORD_BYTES, _PAIR_BYTES = 224, 48
 """Memory that merging takes for a record, and joining for a pair, about."""
 _HALF = np.uint64(32)
 
-Pairs = NDArray[np.uint64]
+Pairs = Hashes
 
 
 class Clusters(NamedTuple):
@@ -61,14 +60,14 @@ def find_clusters(search: Search) -> tuple[Clusters, list[str]]:
     bench, settings = search.bench, search.job.settings
     found = Components(bench.members.total)
     runs = search.do("reading documents", signature_units(bench))
-    copies = search.merge("comparing hashes", "", write_candidates, [EXACT], runs, _RECORD_BYTES)
+    copies = search.merge("comparing hashes", write_candidates, [EXACT], runs, _RECORD_BYTES)
     for _, (pairs,) in search.parts(copies, _SAME, _PAIR_BYTES):
         found.connect(*documents_of(_ours(bench, pairs)))
     exact = found.labels().copy()
     if settings.near:
         bench.note_bits(_ALIVE, exact == np.arange(len(exact), dtype=np.uint32))
         sections = [band_section(band) for band in range(settings.bands)]
-        met = search.merge("comparing bands", "", write_candidates, sections, runs, _RECORD_BYTES)
+        met = search.merge("comparing bands", write_candidates, sections, runs, _RECORD_BYTES)
         # Neighbours by length first: most others are then in one cluster already.
         for section in (_NEXT, _OTHERS) if settings.threshold else (_NEXT,):
             _connect_near(search, found, met, section)
@@ -260,7 +259,7 @@ class Components:
             np.minimum.at(self._parent, larger, np.minimum(one, other))
             self._shorten(larger)
 
-    def find(self, nodes: AnyInts) -> NDArray[np.uint32]:
+    def find(self, nodes: AnyInts) -> Numbers:
         """The component of each node."""
         root = self._parent[nodes]
         while not np.array_equal(root, up := self._parent[root]):
@@ -268,7 +267,7 @@ class Components:
         self._parent[nodes] = root
         return root
 
-    def labels(self) -> NDArray[np.uint32]:
+    def labels(self) -> Numbers:
         """The component of every node, uint32 (count,)."""
         self._shorten(slice(None))
         return self._parent

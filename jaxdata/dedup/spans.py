@@ -8,13 +8,12 @@ of all tokens.
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.hashing import Hashes, mixed
-from jaxdata.base.ragged import AnyInts, Ints, even_cuts, expand
+from jaxdata.base.ragged import AnyInts, Ints, even_cuts, expand, merged
 from jaxdata.dataset.views.source_view import NO_RANGES, TokenRanges
 from jaxdata.dedup.job import Columns, DedupUnit, Search, Work, Workbench
-from jaxdata.dedup.minhash import HASH_FENCES, pair_fences
+from jaxdata.dedup.minhash import HASH_FENCES, documents_of, pair_fences
 
 _SAMPLES, _WINDOWS = "samples", "windows"
 """Sections of runs: sampled windows of tokens, and all that are around some of these."""
@@ -28,7 +27,7 @@ _UNIT_TOKENS = 2**24
 _RECORD_BYTES = 80
 """Memory that merging takes for a record, about."""
 _HALF = np.uint64(32)
-Places = NDArray[np.uint64]
+Places = Hashes
 """Tokens, by the number of their document and theirs in it."""
 
 
@@ -48,10 +47,8 @@ def repeated_spans(search: Search, dropped: AnyInts) -> TokenRanges:
     bench.note_bits(_KEPT, kept)
     samples = _merged(search, _SAMPLES, _write_samples, ())
     windows = _merged(search, _WINDOWS, _write_windows, samples)
-    found = []
-    for _, (places,) in search.parts(windows, _WINDOWS, _RECORD_BYTES):
-        found.append(_ranges(np.sort(places), span))
-    return TokenRanges.join(found)
+    parts = search.parts(windows, _WINDOWS, _RECORD_BYTES)
+    return TokenRanges.join(_ranges(places, span) for _, (places,) in parts)
 
 
 def _merged(search: Search, section: str, work: Work, runs: Sequence[str]) -> list[str]:
@@ -61,7 +58,7 @@ def _merged(search: Search, section: str, work: Work, runs: Sequence[str]) -> li
     units = [unit for unit in units if not bench.members.each[unit.member].against]
     hashed = search.do(f"hashing {section}", units)
     label = f"comparing {section}"
-    return search.merge(label, "repeated-", _write_repeated, [section], hashed, _RECORD_BYTES)
+    return search.merge(label, _write_repeated, [section], hashed, _RECORD_BYTES)
 
 
 def sample_sizes(span: int) -> tuple[int, int]:
@@ -184,8 +181,5 @@ def _repeated_samples(bench: Workbench, unit: DedupUnit) -> Places:
 
 def _ranges(places: Places, span: int) -> TokenRanges:
     """Windows of `span` tokens as ranges, those that meet as one."""
-    first = np.append(True, np.diff(places) > span)[: len(places)]
-    last = np.append(first[1:], True)[: len(places)]
-    document, begin = (places[first] >> _HALF).astype(np.int64), places[first].astype(np.uint32)
-    end = places[last].astype(np.uint32).astype(np.int64) + span
-    return TokenRanges.of(document, begin.astype(np.int64), end)
+    document, start = (each.astype(np.int64) for each in documents_of(places))
+    return TokenRanges.of(*merged(document, start, start + span, gap=0)[:3])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError, log
 from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
+from jaxdata.base.ragged import even_cuts
 from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import ForeignWriter, writers
@@ -20,7 +21,6 @@ from jaxdata.storage import Store, open_store
 from jaxdata.storage.contract import plain_path
 
 _TOKENS_AT_ONCE = 2**21
-_DOCUMENTS_AT_ONCE = 2**16
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,11 @@ def _check_absent(folder: Store, names: list[str]) -> None:
 
 def _parts(documents: Documents, writer: ForeignWriter) -> Iterator[NDArray[Any]]:
     """The tokens of all documents, a few million at a time, once the writer has seen them."""
-    first, lengths = 0, documents.lengths
-    while first < len(lengths):
-        counts = lengths[first : first + _DOCUMENTS_AT_ONCE].astype(np.int64)
-        few = int(np.searchsorted(np.cumsum(counts), _TOKENS_AT_ONCE, side="right"))
-        numbers = np.arange(first, first + max(1, few))
+    for first, stop, _ in even_cuts(documents.lengths, _TOKENS_AT_ONCE):
+        numbers = np.arange(first, stop)
         tokens, counts = documents.end_to_end(numbers)
         writer.add(first, counts, tokens)
         if documents.masked:
             masks = documents.masks(numbers, np.zeros_like(counts), counts)
             writer.add_masks(first, counts, masks.views.array(np.uint8))
         yield tokens
-        first += len(counts)

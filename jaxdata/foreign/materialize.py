@@ -81,9 +81,8 @@ class Selection:
         share = Share({span.size: np.arange(span.size) for span in spans}, skips, [all_.stop])
         table = row_table(self.rows)
         rows = self.rows if table is None else table.section_at(self.first)
-        stream = DirectStream(BatchMaker([rows], share, self.extras), iter(spans))
-        for _ in spans:
-            yield next(stream)[1]
+        made = DirectStream(BatchMaker([rows], share, self.extras), iter(spans))
+        return (batch for _, batch in made)
 
     @property
     def keyed(self) -> Any:
@@ -309,8 +308,8 @@ class MaterializedRows(KnownRows):
 
     def __init__(self, url: str, rowset: record_formats.RowSet) -> None:
         super().__init__()
-        self.rowset = rowset
-        """the content of `rows.json`"""
+        self.rowset, self.lanes = rowset, rowset.lanes
+        """the content of `rows.json`; of `lanes` see `KeyedRows`"""
         self._url = url
 
     def __getstate__(self) -> dict[str, Any]:
@@ -349,11 +348,6 @@ class MaterializedRows(KnownRows):
     def sections(self) -> Sequence[tuple[int, KeyedRows]]:
         return [(0, self)]
 
-    @property
-    def lanes(self) -> int:
-        """See `KeyedRows`."""
-        return self.rowset.lanes
-
     def batch_key(self, rows: Ints) -> Key:
         """See `KeyedRows`."""
         found: Key = self._batch_keys[rows % len(self)]
@@ -361,7 +355,7 @@ class MaterializedRows(KnownRows):
 
     @cached_property
     def _batch_keys(self) -> Key:
-        return open_store(self._url).read_array(record_formats.BATCH_KEY, np.uint64, len(self))
+        return open_store(self._url).read_array(record_formats.BATCH_KEY, (np.uint64, len(self)))
 
     def identity(self) -> dict[str, Any]:
         shards = [shard.sha256 for shard in self.rowset.shards]
@@ -454,7 +448,7 @@ def verify_rows(
     shards, key = rowset.shards, rowset.batch_key
     checks = [file_check(store, one.name, one.sha256, one.bytes) for one in shards]
     if key is not None:
-        checks.append(array_check(store, record_formats.BATCH_KEY, key, np.uint64, rowset.rows))
+        checks.append(array_check(store, record_formats.BATCH_KEY, key, (np.uint64, rowset.rows)))
     return Verification(
         path=store.url,
         damage=run_checks(checks, threads, progress),

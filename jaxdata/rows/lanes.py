@@ -6,7 +6,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from jaxdata.base.lazy import cached_property
-from jaxdata.base.ragged import Bools, Ints
+from jaxdata.base.ragged import Ints
+from jaxdata.rows.table import reversed_bits
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 
 DEAR = 1.5
@@ -77,11 +78,8 @@ class Lanes:
     @cached_property
     def _reversed(self) -> Ints:
         """(lanes,) the bit-reversed number of each; its own inverse."""
-        numbers, bits = np.arange(self.count), self.count.bit_length() - 1
-        found = np.zeros_like(numbers)
-        for bit in range(bits):
-            found |= (numbers >> bit & 1) << (bits - 1 - bit)
-        return found
+        reversed_ = reversed_bits(np.arange(self.count)) >> np.uint64(65 - self.count.bit_length())
+        return reversed_.astype(np.int64)
 
     @cached_property
     def starts(self) -> Ints:
@@ -107,11 +105,6 @@ class Lanes:
         """The inverse of `position`."""
         lane = self.lane(positions)
         return (positions - self.starts[lane]) * self.count + self._reversed[lane]
-
-    def visited(self, positions: Ints, rows: int) -> Bools:
-        """Whether positions are those of the first `rows` rows; (positions,)."""
-        lane = self.lane(positions)
-        return positions - self.starts[lane] < self._held(rows)[lane]
 
     def visited_before(self, positions: Ints, rows: int) -> Ints:
         """How many positions of the first `rows` rows come before each; (positions,)."""

@@ -1,6 +1,7 @@
 """`pack`, `mix` and `evaluation_rows`: tables of rows as real `grain.MapDataset`s."""
 
 import math
+import operator
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex, overload
@@ -10,31 +11,16 @@ import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import is_number, validated
+from jaxdata.base.ragged import by_value
 from jaxdata.dataset.array_documents import as_documents
 from jaxdata.dataset.opening import Dataset, named_sources
 from jaxdata.rows.mixing.mixture import Mixture, everything, mixture
 from jaxdata.rows.mixing.phases import Amendment, OnExhaustion, Phase, Weights
-from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, RepeatedRows
-from jaxdata.rows.packing.settings import (
-    AnyPositions,
-    AnyStrategy,
-    PackSettings,
-    PackSummary,
-    ReshuffleName,
-)
+from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows, PackSummary
+from jaxdata.rows.packing.settings import AnyPositions, AnyStrategy, PackSettings, ReshuffleName
 from jaxdata.rows.packing.strategies import BEST_FIT, STRATEGIES
 from jaxdata.rows.reading import assemble
-from jaxdata.rows.table import (
-    Batch,
-    Exhaustion,
-    Interval,
-    KeyedRows,
-    Row,
-    RowTable,
-    row_number,
-    rows_of_epochs,
-    whole_index,
-)
+from jaxdata.rows.table import Batch, Exhaustion, Interval, KeyedRows, Row, RowTable, row_number
 
 
 class KnownRows(grain.MapDataset[Batch]):
@@ -86,8 +72,7 @@ class RowDataset(KnownRows):
         sections = self.table.sections()
         section = np.searchsorted([start for start, _ in sections[1:]], rows, side="right")
         found: list[Batch] = [{}] * len(rows)
-        for number in set(section.tolist()):
-            mine = np.flatnonzero(section == number)
+        for number, mine in by_value(section):
             batch = next(assemble(sections[number][1], [rows[mine]], len(mine)))
             for k, at in enumerate(mine.tolist()):
                 found[at] = {name: array[k] for name, array in batch.items()}
@@ -154,10 +139,7 @@ class PackedDataset(RowDataset):
         """Several epochs (`num_epochs=None`: endless), each reordered if `reseed_each_epoch`."""
         if not reseed_each_epoch:
             return super().repeat(num_epochs, reseed_each_epoch=False)
-        rows = rows_of_epochs(len(self), num_epochs)
-        if num_epochs is not None:
-            rows = self.table.first_row(num_epochs)
-        return RowDataset(RepeatedRows(self.table, rows))
+        return RowDataset(self.table.repeated(num_epochs))
 
 
 @validated
@@ -279,7 +261,7 @@ class MixedDataset(RowDataset):
         return super().__getitem__(index)
 
     def _row(self, index: int) -> int:
-        row = whole_index(index)
+        row = operator.index(index)
         if not -len(self) <= row < len(self):
             raise IndexError(f"row {row} is out of range for a mixture of {len(self)} rows")
         return row % len(self)

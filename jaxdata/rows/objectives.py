@@ -66,11 +66,10 @@ class Objective(Settings):
                 )
             return found
 
-        given = {name: getattr(self, name) for name in self.tokens_of}
-        ids = {
-            name: [*map(known, one)] if type(one) is list else known(one)
-            for name, one in given.items()
-        }
+        ids = {}
+        for name in self.tokens_of:
+            one = getattr(self, name)
+            ids[name] = [*map(known, one)] if type(one) is list else known(one)
         return self.model_copy(update=ids)
 
     def check(self, documents: Iterable[Documents]) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.lazy import cached_property
-from jaxdata.base.ragged import AnyArray, Bools, ByteRanges, Ints, consecutive
+from jaxdata.base.ragged import AnyArray, Bools, ByteRanges, Ints, by_value, consecutive
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.dataset.manifest import TARGET
 from jaxdata.rows.table import Batch, ReadRanges, RowTable, Segments
@@ -69,35 +69,26 @@ class Reading:
     row_edges: Ints
     """(rows + 1,) cumulative number of segments by row, over all batches"""
 
-    @property
-    def segments(self) -> Segments:
-        """As rows hold them."""
-        return self.reads.segments
-
-    @cached_property
-    def number(self) -> Ints:
-        """(segments,) number of each in its row, from 0."""
-        return np.arange(len(self.segments.row)) - self.row_edges[self.segments.row]
-
     @cached_property
     def gaps(self) -> Ints:
         """(segments,) slots of padding after each, up to a multiple."""
-        slots, multiple = self.segments.slots, self.table.multiple
-        return np.zeros_like(slots) if multiple == 1 else -slots % multiple
+        return -self.reads.segments.slots % self.table.multiple
 
     @cached_property
     def left(self) -> Ints:
         """(rows,) slots after its segments, which come first in a row."""
-        taken = np.append(0, np.cumsum(self.segments.slots + self.gaps))
+        taken = np.append(0, np.cumsum(self.reads.segments.slots + self.gaps))
         return self.table.seq_len - np.diff(taken[self.row_edges])
 
     @cached_property
     def batches(self) -> list[BatchSegments]:
         """The segments of each batch."""
-        slots, left, seq_len = self.segments.slots, self.left, self.table.seq_len
+        slots, left, seq_len = self.reads.segments.slots, self.left, self.table.seq_len
+        row = self.reads.segments.row
+        number_in_row = np.arange(len(row)) - self.row_edges[row]
         # Rows are end to end, including their padding.
         shift = np.cumsum(left) - left
-        end = np.cumsum(slots + self.gaps) + shift[self.segments.row] - self.gaps
+        end = np.cumsum(slots + self.gaps) + shift[row] - self.gaps
         bounds, found = self.row_edges[:: self.batch_size].tolist(), []
         for number, here in enumerate(map(slice, bounds, bounds[1:])):
             in_batch = left[number * self.batch_size : (number + 1) * self.batch_size]
@@ -107,11 +98,11 @@ class Reading:
             batch = BatchSegments(
                 begin=ends - slots[here],
                 end=ends,
-                number=self.number[here],
-                context=self.segments.context[here],
+                number=number_in_row[here],
+                context=self.reads.segments.context[here],
                 ended=self.reads.ended[here],
                 padding=[*zip((stops - in_batch[short]).tolist(), stops.tolist(), strict=True)],
-                gaps=consecutive(ends, self.gaps[here]) if self.table.multiple > 1 else _NONE,
+                gaps=consecutive(ends, self.gaps[here]),
             )
             found.append(batch)
         return found
@@ -180,7 +171,6 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> R
     return Reading(table, batch_size, found, reads, edges)
 
 
-_NONE = np.empty(0, np.int64)
 EXTRAS = ("source", "document")
 """Arrays of a batch on request that nothing is read for; others are side arrays."""
 FarRanges = tuple[PagedFiles, PageRanges]
@@ -226,17 +216,14 @@ def read_tokens(sources: Sequence[Documents], reads: ReadRanges) -> tuple[Gather
 
 def _by_source(sources: Sequence[Documents], segments: Segments) -> list[tuple[Documents, Ints]]:
     """Each source that has segments here, and their numbers."""
-    present = sorted(set(segments.source.tolist()))
-    return [(sources[k], np.flatnonzero(segments.source == k)) for k in present]
+    return [(sources[number], mine) for number, mine in by_value(segments.source)]
 
 
 def _left(sources: Sequence[Documents], segments: Segments) -> Ints:
     """Tokens of each segment's document from the segment's start on."""
-    if len(sources) == 1:
-        return sources[0].lengths[segments.document].astype(np.int64) - segments.start
     left = -segments.start
     for documents, mine in _by_source(sources, segments):
-        left[mine] += documents.lengths[segments.document[mine]]
+        left[mine] += documents.lengths[segments.document[mine]].astype(np.int64)
     return left
 
 
@@ -354,40 +341,32 @@ def slot_extras(reading: Reading, extras: Sequence[str]) -> Iterator[Batch]:
     In padding source and document are -1, side arrays 0. These have the value of the slot's input;
     with `target_` before the name that of its target, 0 where it has none.
     """
-    seq_len, slots = reading.table.seq_len, reading.batch_size * reading.table.seq_len
-    for segments, found, batch in _with_sides(reading, extras):
-        taken = found.slots + -found.slots % reading.table.multiple
-        before = np.cumsum(taken) - taken
-        first = found.row * seq_len + before - before[np.searchsorted(found.row, found.row)]
-        run = np.diff(first, prepend=0, append=slots)
-        for name in [extra for extra in extras if extra in EXTRAS]:
-            values = getattr(found, name).astype(extra_dtype(reading.table, name))
-            ids = np.repeat(np.append(values.dtype.type(-1), values), run)
-            for begin, stop in segments.padding:
-                ids[begin:stop] = -1
-            ids[segments.gaps] = -1
-            batch[name] = ids.reshape(-1, seq_len)
-        yield batch
-
-
-def _with_sides(
-    reading: Reading, extras: Sequence[str]
-) -> Iterator[tuple[BatchSegments, Segments, Batch]]:
-    """The segments of each batch, also as the dataset counts, and the side arrays of its slots."""
+    seq_len, size = reading.table.seq_len, reading.batch_size
     found = reading.table.origins(reading.found)
     found = found.take(np.flatnonzero(found.slots))
     sides = [extra for extra in extras if extra not in EXTRAS]
     streams = {name: reading.side(name) for name in {*map(side_name, sides)}}
-    size = reading.batch_size
     bounds = np.searchsorted(found.row, np.arange(len(reading.batches) + 1) * size).tolist()
     for number, segments in enumerate(reading.batches):
-        mine = found.take(slice(*bounds[number : number + 2]))
         values, batch = {name: next(stream) for name, stream in streams.items()}, Batch()
         for extra in sides:
             # In the stream each segment has one token more than slots: the target of its last.
             left_out = segments.first if extra.startswith(TARGET) else segments.last
             batch[extra] = np.delete(values[side_name(extra)], left_out).reshape(size, -1)
-        yield segments, replace(mine, row=mine.row - number * size), batch
+        mine = found.take(slice(*bounds[number : number + 2]))
+        taken = mine.slots + -mine.slots % reading.table.multiple
+        before = np.cumsum(taken) - taken
+        first = (mine.row - number * size) * seq_len
+        first += before - before[np.searchsorted(mine.row, mine.row)]
+        run = np.diff(first, prepend=0, append=size * seq_len)
+        for name in [extra for extra in extras if extra in EXTRAS]:
+            each = getattr(mine, name).astype(extra_dtype(reading.table, name))
+            ids = np.repeat(np.append(each.dtype.type(-1), each), run)
+            for begin, stop in segments.padding:
+                ids[begin:stop] = -1
+            ids[segments.gaps] = -1
+            batch[name] = ids.reshape(-1, seq_len)
+        yield batch
 
 
 _MOST_FREE = 8
@@ -527,8 +506,7 @@ def _write_segments(batch: Batch, segments: BatchSegments) -> None:
 def _write_loss(loss: Bools, segments: BatchSegments, mask: Bools | None) -> None:
     loss[:] = True if mask is None else mask
     loss[(segments.end - 1)[segments.ended]] = False
-    for at in np.flatnonzero(segments.context).tolist():
-        loss[segments.begin[at] : segments.begin[at] + segments.context[at]] = False
+    loss[consecutive(segments.begin, segments.context)] = False
 
 
 def _clear_blank(batch: Batch, more: Batch, blank: Bools) -> None:

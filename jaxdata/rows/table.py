@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 
 from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.base.lazy import cached_property
-from jaxdata.base.ragged import AnyInts, Ints
+from jaxdata.base.ragged import AnyInts, Ints, by_value
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import numbered_by_source
 
@@ -67,16 +67,10 @@ def row_number(index: SupportsIndex, rows: int) -> int:
     >>> [row_number(index, 5) for index in (3, 8, -1, -6)]
     [3, 8, 4, 4]
     """
-    row = whole_index(index)
-    return row % max(rows, 1) if row < 0 else row
-
-
-def whole_index(index: SupportsIndex) -> int:
-    """An index as an integer; raises IndexError if no array could have it."""
     row = operator.index(index)
     if abs(row) > sys.maxsize:
         raise IndexError("row index out of range: it does not fit in 64 bits")
-    return row
+    return row % max(rows, 1) if row < 0 else row
 
 
 def rows_of_epochs(rows: int, num_epochs: Any) -> int:
@@ -156,18 +150,15 @@ def reversed_bits(numbers: Ints) -> NDArray[np.uint64]:
     return value.byteswap()
 
 
-def joint(tables: Ints, find: Callable[[int, Ints | slice], Ints]) -> Ints:
+def joint(tables: Ints, find: Callable[[int, Ints], Ints]) -> Ints:
     """A number of each of some rows that several tables hold; int64 (rows,).
 
     Args:
         tables: (rows,) number of the table that holds each row.
         find: finds the numbers of the rows of one table, given its number and which they are.
     """
-    if len(tables) and tables.min() == tables.max():  # as a rule, within a source
-        return find(int(tables[0]), slice(None))
     found = np.empty(len(tables), np.int64)
-    for number in np.unique(tables).tolist():
-        mine = np.flatnonzero(tables == number)
+    for number, mine in by_value(tables):
         found[mine] = find(number, mine)
     return found
 
@@ -238,18 +229,15 @@ class Segments:
         return type(self)(*[column[chosen] for column in self.columns])
 
     @classmethod
-    def gather(cls, table: Ints, find: Callable[[int, Ints | slice], Self]) -> Self:
+    def gather(cls, table: Ints, find: Callable[[int, Ints], Self]) -> Self:
         """Segments of rows that several tables hold.
 
         Args:
             table: the number of the table that holds each row.
             find: finds the segments of the rows of one table, given its number and which they are.
         """
-        if len(table) and table.min() == table.max():  # as a rule, within a source
-            return find(int(table[0]), slice(None))
         parts = []
-        for number in sorted(set(table.tolist())):
-            mine = np.flatnonzero(table == number)
+        for number, mine in by_value(table):
             found = find(number, mine)
             parts.append(replace(found, row=mine[found.row]))
         return cls.join(parts)
@@ -312,6 +300,10 @@ class RowTable(ABC):
     """the documents that `Segments.source` numbers"""
     ends = False
     """whether there are no rows beyond the last; else they are those of further epochs"""
+    intervals: Sequence[Interval] = ()
+    """runs of rows in which the shares of a mixture do not change; none where nothing mixes"""
+    exhaustions: Sequence[Exhaustion] = ()
+    """where the sources of a mixture run dry"""
 
     @property
     def shape(self) -> RowShape:
@@ -360,7 +352,7 @@ class RowTable(ABC):
         """See `KeyedRows`."""
         return reversed_bits(self.turns(rows))
 
-    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
+    def row_work(self, rows: Ints, window: int) -> Ints:
         """The work of attention in some rows: the sum of n² over their segments; int64 (rows,).
 
         With a sliding window of *w* tokens a segment costs n² - max(n - w, 0)²: about twice the
@@ -437,16 +429,6 @@ class RowTable(ABC):
         }
 
     @property
-    def intervals(self) -> Sequence[Interval]:
-        """Runs of rows in which the shares of a mixture do not change; none where nothing mixes."""
-        return ()
-
-    @property
-    def exhaustions(self) -> Sequence[Exhaustion]:
-        """Where the sources of a mixture run dry."""
-        return ()
-
-    @property
     def amendments(self) -> list[dict[str, Any]]:
         """Changes of the recipe on the way, by first row: plain JSON values, long ones digests."""
         return []
@@ -460,9 +442,7 @@ class JoinedRows(RowTable):
     """Rows that other tables hold."""
 
     held: Sequence[RowTable]
-    """these tables"""
-    firsts: Sequence[int]
-    """the number of the first document of each"""
+    """these tables, each of one source: the documents of the first, of the second …"""
 
     @abstractmethod
     def located(self, rows: Ints) -> tuple[Ints, Ints]:
@@ -475,9 +455,9 @@ class JoinedRows(RowTable):
     def segments(self, rows: Ints) -> Segments:
         table, row = self.located(rows)
 
-        def find(number: int, mine: Ints | slice) -> Segments:
+        def find(number: int, mine: Ints) -> Segments:
             found = self.held[number].segments(row[mine])
-            return replace(found, source=found.source + self.firsts[number])
+            return replace(found, source=found.source + number)
 
         return Segments.gather(table, find)
 
@@ -485,6 +465,6 @@ class JoinedRows(RowTable):
         table, row = self.located(rows)
         return joint(table, lambda number, mine: self.held[number].turns(row[mine]))
 
-    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
+    def row_work(self, rows: Ints, window: int) -> Ints:
         table, row = self.located(rows)
         return joint(table, lambda number, mine: self.held[number].row_work(row[mine], window))

@@ -30,6 +30,8 @@ from jaxdata.storage.contract import (
 )
 from jaxdata.storage.credentials import credentials_of, said_of_services, service_of, settings_of
 
+Ask = Callable[[], Awaitable[Any]]
+"""Sends a request once."""
 Done = Literal["read", "listed", "written"]
 """What is asked of a bucket."""
 Queue = Literal["reading", "ahead", "writing"]
@@ -343,13 +345,7 @@ class Request:
         queue: whose turn it waits for.
     """
 
-    def __init__(
-        self,
-        ask: Callable[[], Awaitable[Any]],
-        url: str,
-        done: Done = "read",
-        queue: Queue = "reading",
-    ) -> None:
+    def __init__(self, ask: Ask, url: str, done: Done = "read", queue: Queue = "reading") -> None:
         self._ask, self.url, self._done = ask, url, done
         self._limit, self._bucket, self.tries = limit(), bucket_of(url), 0
         loop, queues = _loop()

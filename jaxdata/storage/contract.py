@@ -18,6 +18,9 @@ from jaxdata.base.ragged import AnyArray, ByteRanges, Ints
 
 Fence = Callable[[], None]
 """Raises an error where this process may not write any more."""
+Kind = tuple[type[np.generic] | None, int | None]
+"""(dtype, entries) of an array; None for any"""
+ANY: Kind = None, None
 MOST_READ = 2**30
 """bytes of a file that is read whole; descriptions of a million inputs take a tenth"""
 
@@ -92,19 +95,13 @@ class Store(Protocol):
         With `below` in all folders below, too.
         """
 
-    def read_array(
-        self,
-        name: str,
-        dtype: type[np.generic] | None = None,
-        size: int | None = None,
-        sha256: str | None = None,
-    ) -> AnyArray:
+    def read_array(self, name: str, kind: Kind = ANY, sha256: str | None = None) -> AnyArray:
         """The array, read-only; a view of the mapped file if that is local, large and all of it.
 
         With the `sha256` of its values, an array of a bucket is copied to this host and mapped.
 
         Raises:
-            DatasetError: it is missing, damaged, or not of this `dtype` and `size` (None for any).
+            DatasetError: it is missing, damaged, or not of this kind.
         """
 
 

@@ -3,10 +3,9 @@
 The credentials are chosen here, and not left to the client, so that messages can name them.
 """
 
+import configparser
 import os
 import socket
-from configparser import ConfigParser
-from configparser import Error as ParseError
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -128,8 +127,8 @@ def _of_s3() -> Credentials:
 def _of_profile(profile: str | None, files: list[Path]) -> Credentials:
     said: dict[str, str] = {}
     for file in files:  # keys of the first before others
-        parser = ConfigParser(interpolation=None, strict=False, default_section="")
-        with suppress(ParseError, UnicodeDecodeError):
+        parser = configparser.ConfigParser(interpolation=None, strict=False, default_section="")
+        with suppress(configparser.Error, UnicodeDecodeError):
             parser.read(file, "utf-8")
             for section in (profile or "default", f"profile {profile}"):
                 said = (dict(parser[section]) if section in parser else {}) | said

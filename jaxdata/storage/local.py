@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
-from jaxdata.base.ragged import ByteRanges, Ints, distinct
+from jaxdata.base.ragged import AnyArray, ByteRanges, Ints, distinct
 from jaxdata.base.threads import check_stop
 from jaxdata.storage import zarr
-from jaxdata.storage.contract import MOST_READ, Fence, missing, too_large, truncated
+from jaxdata.storage.contract import ANY, MOST_READ, Fence, Kind, missing, too_large, truncated
 
 MOST_MAPS = 2**14
 _SMALL = 2**16  # bytes; `map_file` leaves maps to files that are not smaller
@@ -72,12 +71,11 @@ class LocalStore:
             maps: list[memoryview | bytes] = [self._maps[name] for name in chosen]
         except KeyError:
             found = [self._maps.get(name) or self._map(name) for name in chosen]
-            maps = [b"" if data is None else data for data in found]
-            absent = np.array([data is None for data in found])[memory]
-            if absent.any():  # this process has no room for their maps
-                memory, start, stop = memory.copy(), start.copy(), stop.copy()
-                for place in np.flatnonzero(absent).tolist():
-                    with _opened(f"{self.url}/{chosen[memory[place]]}") as opened:
+            maps = [data or b"" for data in found]
+            memory, start, stop = memory.copy(), start.copy(), stop.copy()
+            for place, number in enumerate(memory.tolist()):
+                if found[number] is None:  # this process has no room for its map
+                    with _opened(f"{self.url}/{chosen[number]}") as opened:
                         data = _read(opened, int(start[place]), int(stop[place]))
                     memory[place], start[place], stop[place] = len(maps), 0, len(data)
                     maps.append(data)
@@ -187,14 +185,9 @@ class LocalStore:
                 with suppress(OSError), locked(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK):
                     path.unlink()
 
-    def read_array(
-        self,
-        name: str,
-        dtype: type[np.generic] | None = None,
-        size: int | None = None,
-        sha256: str | None = None,  # noqa: ARG002 - it is here
-    ) -> NDArray[Any]:
-        stored = zarr.describe(self, name, dtype, size)
+    def read_array(self, name: str, kind: Kind = ANY, sha256: str | None = None) -> AnyArray:
+        del sha256  # it is here
+        stored = zarr.describe(self, name, kind)
         parts = [np.empty(0, stored.dtype)]
         for path in (self._root / each for each in stored.chunks):
             size = path.stat().st_size if path.is_file() else 0  # before it is mapped or read

@@ -11,7 +11,7 @@ import numpy as np
 from jaxdata.base.ragged import AnyArray, ByteRanges, Ints
 from jaxdata.storage import client, zarr
 from jaxdata.storage.client import Found
-from jaxdata.storage.contract import BUCKETS, MOST_READ, Fence, missing, too_large
+from jaxdata.storage.contract import ANY, BUCKETS, MOST_READ, Fence, Kind, missing, too_large
 from jaxdata.storage.local import map_file
 from jaxdata.storage.pages.paged_files import FarColumn, cached_column
 from jaxdata.storage.ranges import ExactRanges, Part, in_turn
@@ -135,14 +135,8 @@ class RemoteStore:
     def sweep(self, *, below: bool = True) -> None:
         """Nothing to do: objects appear whole or not at all."""
 
-    def read_array(
-        self,
-        name: str,
-        dtype: type[np.generic] | None = None,
-        size: int | None = None,
-        sha256: str | None = None,
-    ) -> AnyArray:
-        stored = zarr.describe(self, name, dtype, size)
+    def read_array(self, name: str, kind: Kind = ANY, sha256: str | None = None) -> AnyArray:
+        stored = zarr.describe(self, name, kind)
         total, chunk_bytes = stored.size * stored.dtype.itemsize, stored.chunk_bytes
         ranges = ExactRanges(self.url, stored.chunks)
 

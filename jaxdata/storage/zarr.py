@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
-from jaxdata.storage.contract import Store, missing
+from jaxdata.storage.contract import ANY, Kind, Store, missing
 
 _CHUNK_BYTES = 2**32  # a chunk is one file, which readers map whole; object stores take 5 GB
 _MOST_CHUNKS = 2**16
@@ -57,15 +57,13 @@ class StoredArray(NamedTuple):
     """of each; the last is padded beyond the last entry"""
 
 
-def describe(
-    store: Store, name: str, dtype: type[np.generic] | None = None, size: int | None = None
-) -> StoredArray:
+def describe(store: Store, name: str, kind: Kind = ANY) -> StoredArray:
     """How an array is stored; no chunk is opened.
 
     Raises:
-        DatasetError: it is missing, not stored as :func:`write` stores arrays, or not of this
-            `dtype` and `size` (None for any).
+        DatasetError: it is missing, not stored as :func:`write` stores arrays, or not of this kind.
     """
+    dtype, size = kind
     url = f"{store.url}/{name}"
     data = store.read(f"{name}/zarr.json", _DESCRIPTION_BYTES)
     if data is None:
@@ -75,11 +73,9 @@ def describe(
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DatasetError(f"{url}/zarr.json is damaged ({error!r}); {_RESTORE}") from None
     if dtype is not None and stored.dtype != dtype:
-        found = f"is of {stored.dtype.name}, not {dtype.__name__}"
-        raise DatasetError(f"{url} {found}: {_RESTORE}")
+        raise DatasetError(f"{url} is of {stored.dtype.name}, not {dtype.__name__}: {_RESTORE}")
     if size is not None and stored.size != size:
-        found = f"has {stored.size:,} entries, not {size:,}"
-        raise DatasetError(f"{url} {found}: {_RESTORE}")
+        raise DatasetError(f"{url} has {stored.size:,} entries, not {size:,}: {_RESTORE}")
     return stored
 
 
@@ -97,16 +93,14 @@ def _decode(data: bytes, name: str) -> StoredArray:
     return StoredArray(size, dtype, chunks, chunk * dtype.itemsize)
 
 
-def scan_array(
-    store: Store, name: str, dtype: type[np.generic] | None = None, size: int | None = None
-) -> Iterator[memoryview | bytes]:
+def scan_array(store: Store, name: str, kind: Kind = ANY) -> Iterator[memoryview | bytes]:
     """The values of an array as stored, in buffers; each is valid until the next one.
 
     Raises:
         DatasetError: a file of it is missing, has the wrong size, or it is not as `describe` wants
             it.
     """
-    array = describe(store, name, dtype, size)
+    array = describe(store, name, kind)
     left, expected = array.size * array.dtype.itemsize, array.chunk_bytes
     for chunk in array.chunks:
         read = 0

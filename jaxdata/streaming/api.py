@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import accumulate, groupby, islice
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import grain
@@ -19,6 +20,7 @@ from jaxdata.base.errors import InputError, digest, shortened
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.numbers import Positive, validated
 from jaxdata.base.processes import Pool, available_cores
+from jaxdata.base.ragged import in_runs
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
 from jaxdata.converter.inputs.given_records import files_or_records
 from jaxdata.converter.parameters import Options, make_parameters
@@ -193,11 +195,9 @@ def _tokenized(
 
 def _chunks(documents: list[Document]) -> Iterator[list[Any]]:
     """What is tokenized at a time: so many characters, and not too many documents."""
-    least = _CHUNK_CHARACTERS // _CHUNK_DOCUMENTS
-    ends = accumulate(max(each.characters, least) for each in documents)
-    chunks = groupby(zip(documents, ends, strict=True), lambda pair: pair[1] // _CHUNK_CHARACTERS)
-    for _, chunk in chunks:
-        yield [document.content for document, _ in chunk]
+    size = attrgetter("characters")
+    for chunk, _ in in_runs(documents, size, lambda: _CHUNK_CHARACTERS, _CHUNK_DOCUMENTS):
+        yield [document.content for document in chunk]
 
 
 def _encoder(job: Job) -> Callable[[Sequence[Any]], Answer]:

@@ -4,6 +4,7 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -54,16 +55,14 @@ ids: printable ones first, as they are."""
 
 
 # The rules, as tiktoken and as model files write them.
-KNOWN_SPLITS = frozenset(
-    {
-        *(split_rule(name, digits) for name in SPLITS for digits in (None, *range(1, 10))),
-        r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
-        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-        r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
-        CL100K_SPLIT.replace("{1,3}", ""),  # Qwen
-    }
-)
+KNOWN_SPLITS = {
+    *(split_rule(name, digits) for name in SPLITS for digits in (None, *range(1, 10))),
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+    CL100K_SPLIT.replace("{1,3}", ""),  # Qwen
+}
 _BETWEEN_WORDS = re.compile(r"[A-Za-z](?= [A-Za-z])")
 _ANCHORS = ("\u263a", ")", "\ue000", "|")
 
@@ -114,10 +113,17 @@ class CannotEncode(ValueError):
     """
 
 
-def fails_on_text(error: BaseException) -> bool:
-    """Whether an error is a library's that fails on a text; a panic of Rust is no `Exception`."""
-    bare = type(error) is Exception or type(error).__name__ == "PanicException"
-    return bare or isinstance(error, ValueError | RuntimeError)
+@contextmanager
+def told_as(kind: type[Exception], what: str) -> Iterator[None]:
+    """Raise what a library fails with as an error of ours; a panic of Rust is no `Exception`."""
+    try:
+        yield
+    except BaseException as error:
+        bare = type(error) is Exception or type(error).__name__ == "PanicException"
+        known = bare or isinstance(error, ValueError | RuntimeError)
+        if isinstance(error, InputError) or not known:
+            raise
+        raise kind(f"{what}: {error}") from error
 
 
 class Tokenizer(ABC):
@@ -218,25 +224,17 @@ class Tokenizer(ABC):
         """Whether no token lies on both sides of a space between ASCII letters."""
         return False
 
-    def choose_special_ids(
-        self,
-        *own: SpecialToken,
-        eod: SpecialToken = None,
-        bos: SpecialToken = None,
-        pad: SpecialToken = None,
-    ) -> None:
-        """Set the special ids: those asked for, else the tokenizer's own (EOD, BOS, padding)."""
-        both = zip(own, (eod, bos, pad), strict=True)
-        chosen = [mine if asked is None else asked for mine, asked in both]
-        eod_id = self.special_id("eod", chosen[0])
-        if eod_id is None:
-            raise InputError(
-                f"tokenizer {self.name!r} has no end-of-document token that jaxdata knows; "
-                "name one of its tokens, by text or id, with --set eod=TOKEN (in Python: eod=...)"
-            )
-        self.eod_id = eod_id
-        self.bos_id = self.special_id("bos", chosen[1])
-        self.pad_id = self.special_id("pad", chosen[2])
+    def choose_special_ids(self, *own: SpecialToken, **asked: SpecialToken) -> None:
+        """Set the special ids: those asked for (`eod`, `bos`, `pad`), else its own, in order."""
+        for role, mine in zip(("eod", "bos", "pad"), own, strict=True):
+            token = mine if asked.get(role) is None else asked[role]
+            if role == "eod" and token is None:
+                raise InputError(
+                    f"tokenizer {self.name!r} has no end-of-document token that jaxdata knows; "
+                    "name one of its tokens, by text or id, with --set eod=TOKEN (in Python: "
+                    "eod=...)"
+                )
+            setattr(self, f"{role}_id", self.special_id(role, token))
 
     def special_id(self, role: str, token: SpecialToken) -> int | None:
         """The id of a token that a user named for a role, by text or id; None for None.

@@ -19,17 +19,20 @@ from jaxdata.tokenizers.base import (
     CannotEncode,
     SpecialToken,
     Tokenizer,
-    fails_on_text,
     read_file,
+    told_as,
 )
 
 TOKENIZER = "tokenizer.json"
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
 _TEMPLATE = "chat_template.jinja"
 _GPT2 = (("vocab.bpe", "encoder.json"), ("merges.txt", "vocab.json"))
-_EOD = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>", "<|eot_id|>", "[SEP]")
-_BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[CLS]")
-_PAD = ("<pad>", "<|padding|>", "<|pad|>", "<|finetune_right_pad_id|>", "[PAD]")
+_END = "<|endoftext|>"
+_USUAL = {
+    "eos_token": (_END, "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>", "<|eot_id|>", "[SEP]"),
+    "bos_token": ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[CLS]"),
+    "pad_token": ("<pad>", "<|padding|>", "<|pad|>", "<|finetune_right_pad_id|>", "[PAD]"),
+}
 _ADDED = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -60,32 +63,19 @@ class HuggingFaceTokenizer(Tokenizer):
         self._vocab: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(self._vocab.values(), default=-1) + 1
         self.chat_template = self._template()
-        self.choose_special_ids(
-            self._own("eos_token", _EOD),
-            self._own("bos_token", _BOS),
-            self._own("pad_token", _PAD),
-            **chosen,
-        )
+        self.choose_special_ids(*map(self._own, _USUAL), **chosen)
 
     def _read(self, file: str) -> dict[str, Any]:
-        try:
+        with told_as(InputError, f"{file} of {self.name!r} is not JSON"):
             read = json.loads(self._files.get(file, b"{}"))
-        except ValueError as error:
-            raise InputError(f"{file} of {self.name!r} is not JSON: {error}") from error
         if not isinstance(read, dict):
             raise InputError(f"{file} of {self.name!r} is not a JSON object")
         return read
 
     def _make(self) -> Any:
         tokenizers = extra_module("hf", "tokenizers")
-        try:
+        with told_as(InputError, f"{self.name!r} is not a {TOKENIZER} of Hugging Face"):
             made = tokenizers.Tokenizer.from_buffer(self._files[TOKENIZER])
-        except BaseException as error:  # the library raises bare Exception, or panics
-            if not fails_on_text(error):
-                raise
-            raise InputError(
-                f"{self.name!r} is not a {TOKENIZER} of Hugging Face: {error}"
-            ) from error
         made.no_truncation()
         made.no_padding()
         added = self._config.get("added_tokens_decoder") or {}
@@ -111,11 +101,11 @@ class HuggingFaceTokenizer(Tokenizer):
             template = named.get("default", next(iter(named.values()), None))
         return template if isinstance(template, str) else None
 
-    def _own(self, role: str, usual: Sequence[str]) -> SpecialToken:
+    def _own(self, role: str) -> SpecialToken:
         """The text of the token in a role, such as "eos_token"."""
         token = self._config.get(role) or self._map.get(role)
         content = token.get("content") if isinstance(token, dict) else token
-        return next((name for name in (content, *usual) if name in self._vocab), None)
+        return next((name for name in (content, *_USUAL[role]) if name in self._vocab), None)
 
     @classmethod
     def load(cls, spec: str, paths: Sequence[Path], /, **chosen: SpecialToken) -> Self:
@@ -159,12 +149,8 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
         self._tokenizer.encode_special_tokens = not special  # True: as plain text
-        try:
+        with told_as(CannotEncode, f"{self.name!r} cannot encode a text"):
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        except BaseException as error:
-            if not fails_on_text(error):
-                raise
-            raise CannotEncode(f"{self.name!r} cannot encode a text: {error}") from error
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def decode_ids(self, ids: list[int]) -> str:
@@ -218,28 +204,21 @@ def _of_gpt2(spec: str, paths: Sequence[Path]) -> bytes:
             "name both files: gpt2:MERGES,VOCABULARY"
         )
     merges, vocabulary = (read_file(path, spec) for path in found)
-    try:
+    with told_as(InputError, f"{spec!r} is not the vocabulary of GPT-2's kind"):
         ids: dict[str, int] = dict(json.loads(vocabulary))
         lines = [line for line in merges.decode().split("\n") if line.strip()]
         pairs = [line.split(" ") for line in lines if not line.startswith("#version")]
         if wrong := next((pair for pair in pairs if len(pair) != 2), None):
             raise ValueError(f"the merge {' '.join(wrong)!r} is not two pieces and a space between")
-        return byte_level(ids, pairs, [text for text in _EOD[:1] if text in ids])
-    except BaseException as error:
-        if not fails_on_text(error):
-            raise
-        raise InputError(f"{spec!r} is not the vocabulary of GPT-2's kind: {error}") from error
+        return byte_level(ids, pairs, [_END] if _END in ids else [], None)
 
 
 def byte_level(
-    ids: Mapping[str, int],
-    merges: Sequence[Sequence[str]],
-    special: Sequence[str],
-    rule: str | None = None,
+    ids: dict[str, int], merges: Sequence[Sequence[str]], special: Sequence[str], rule: str | None
 ) -> bytes:
     """Byte-level BPE as a `tokenizer.json`; words are split by a rule, or as GPT-2 does."""
     hf = extra_module("hf", "tokenizers")
-    made = hf.Tokenizer(hf.models.BPE(vocab=dict(ids), merges=[*map(tuple, merges)]))
+    made = hf.Tokenizer(hf.models.BPE(vocab=ids, merges=[*map(tuple, merges)]))
     made.pre_tokenizer = splitting(rule)
     made.decoder = hf.decoders.ByteLevel(add_prefix_space=False)
     made.add_special_tokens([*special])

@@ -83,12 +83,8 @@ class SentencePieceTokenizer(Tokenizer):
         plain = [part for some in parts for part in some if isinstance(part, str)]
         ids = iter(self.encode(plain))
         empty = np.empty(0, np.int32)
-        return [
-            np.concatenate(
-                [empty, *([p] if isinstance(p, int) else next(ids) for p in some)]
-            ).astype(np.int32)
-            for some in parts
-        ]
+        found = ([[p] if isinstance(p, int) else next(ids) for p in some] for some in parts)
+        return [np.concatenate([empty, *own]).astype(np.int32) for own in found]
 
     def _encode_plain(self, texts: Sequence[str]) -> list[np.ndarray]:
         if self._space_ids is None or not any(_SPACE in text for text in texts):

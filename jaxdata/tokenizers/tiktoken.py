@@ -19,8 +19,8 @@ from jaxdata.tokenizers.base import (
     CannotEncode,
     SpecialToken,
     Tokenizer,
-    fails_on_text,
     read_file,
+    told_as,
 )
 
 _RANKS, _ENCODING = "ranks.tiktoken", "encoding.json"
@@ -54,17 +54,13 @@ class TiktokenTokenizer(Tokenizer):
     def __init__(self, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken) -> None:
         self.name, self._ranks = name, files[_RANKS]
         settings, tiktoken = json.loads(files[_ENCODING]), extra_module("tiktoken", "tiktoken")
-        try:
+        with told_as(InputError, f"tiktoken cannot make the encoding {name!r}"):
             self._encoding = tiktoken.Encoding(
                 name=name,
                 pat_str=settings["pattern"],
                 mergeable_ranks=_parse_ranks(name, self._ranks),
                 special_tokens=settings["special_tokens"],
             )
-        except BaseException as error:
-            if isinstance(error, InputError) or not fails_on_text(error):
-                raise
-            raise InputError(f"tiktoken cannot make the encoding {name!r}: {error}") from error
         self.vocab_size = self._encoding.n_vocab
         end, pad = (self.special_tokens.get(text) for text in (_END, _PAD))
         self.choose_special_ids(end, None, pad, **chosen)
@@ -114,12 +110,10 @@ class TiktokenTokenizer(Tokenizer):
     def _encode_one(self, text: str, known: Any) -> np.ndarray:
         try:
             ids = self._encoding.encode_to_numpy(text, allowed_special=known, disallowed_special=())
-        except BaseException as error:  # the splitting rule ran out of room
-            if not fails_on_text(error):
+        except BaseException:  # the splitting rule ran out of room
+            what = f"{self.name!r} cannot encode a text of {len(text):,} characters"
+            with told_as(CannotEncode, what):
                 raise
-            raise CannotEncode(
-                f"{self.name!r} cannot encode a text of {len(text):,} characters: {error}"
-            ) from error
         return np.asarray(ids, dtype=np.uint32)
 
     def decode_ids(self, ids: list[int]) -> str:

@@ -240,7 +240,10 @@ def train_byte_level(
     return corpus.bytes
 
 
-def _merges(texts: Iterable[str], rule: str, size: int) -> list[tuple[str, str]]:
+_Merges = list[tuple[str, str]]
+
+
+def _merges(texts: Iterable[str], rule: str, size: int) -> _Merges:
     """The pairs of tokens that are merged, in the order of their ids behind the 256 bytes."""
     hf = extra_module("hf", "tokenizers")
     tokenizer = hf.Tokenizer(hf.models.BPE())
@@ -253,11 +256,7 @@ def _merges(texts: Iterable[str], rule: str, size: int) -> list[tuple[str, str]]
 
 
 def _write(
-    output: str | Path,
-    ids: dict[str, int],
-    special: Sequence[str],
-    merges: list[tuple[str, str]],
-    rule: str,
+    output: str | Path, ids: dict[str, int], special: Sequence[str], merges: _Merges, rule: str
 ) -> None:
     numbers = {text: ids[text] for text in special}
     ranks = [

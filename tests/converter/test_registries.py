@@ -36,7 +36,7 @@ class ToyTask(Task):
     keys = ("text",)
 
     def __init__(self, settings: ToySettings, tokenizer: Tokenizer, clean: Any) -> None:
-        self._settings, self._tokenizer, self._clean = settings, tokenizer, clean or str
+        self._settings, self._tokenizer, self._clean = settings, tokenizer, clean
 
     def prepare(self, record: Record) -> Prepared:
         text = text_of(record, "text")

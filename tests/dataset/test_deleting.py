@@ -241,6 +241,8 @@ def test_what_cannot_be_deleted_is_said(web: Path, tmp_path: Path) -> None:
         ({"documents": {"code": [1]}}, "no source 'code' in "),
         ({"documents": {"web": [29, 30]}}, "no document web:30: train/web has 0 to 29"),
         ({"documents": {"web": [10**19]}}, f"no document web:{10**19}: train/web has 0 to 29"),
+        ({"documents": {"web": [True, False]}}, "documents of train/web are given as bool;"),
+        ({"documents": {"web": [1.5]}}, "documents of train/web are given as float64;"),
         ({"where": "n + 1"}, "--where 'n + 1' is of type int64: expected true or false"),
         ({"where": "uri == 'a'"}, "--where names the field 'uri', which train/web does not"),
         ({"where": "n > 1", "sources": ["wep"]}, "no source 'wep' in "),

@@ -29,7 +29,6 @@ __all__ = ["server"]
 def _many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Documents of up to 60 tokens in parts of 50: some alone."""
     monkeypatch.setattr(exporting, "_TOKENS_AT_ONCE", 50)
-    monkeypatch.setattr(exporting, "_DOCUMENTS_AT_ONCE", 7)
 
 
 def ours(folder: Path, documents: Documents, masks: Documents | None = None) -> Any:

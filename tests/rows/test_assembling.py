@@ -250,3 +250,15 @@ def test_ids_of_more_documents_than_32_bits_count_take_64() -> None:
         table: Any = SimpleNamespace(documents=[SimpleNamespace(base=range(most))])
         assert extra_dtype(table, "source") is np.int32
         assert extra_dtype(table, "document") is dtype
+
+
+def test_lengths_of_64_bits_are_mixed_like_others() -> None:
+    """As those of another tool's file are where it holds a document of 2^32 tokens."""
+    rows = {}
+    for name, first in (("web", 1), ("code", 1_000)):
+        docs = jaxdata.ArrayDocuments(documents([9] * 20, first=first), name=name)
+        docs.lengths = docs.lengths.astype(np.uint64)
+        rows[name] = jaxdata.pack(docs, seq_len=8)
+    mixed = jaxdata.mix(rows)
+    trained = [mixed[row]["targets"][mixed[row]["loss_mask"]] for row in range(len(mixed))]
+    assert np.unique(np.concatenate(trained)).size == 2 * 20 * 8

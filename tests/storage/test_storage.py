@@ -109,7 +109,7 @@ def test_arrays_come_back_whatever_their_chunks(store: Store, monkeypatch: Patch
             checksum = zarr.write(store, "index/length", each)
             read = store.read_array("index/length")
             assert (read.dtype, read.tolist()) == (np.uint32, each.tolist())
-        buffers = scan_array(store, "index/length", np.uint32, size)
+        buffers = scan_array(store, "index/length", (np.uint32, size))
         assert b"".join(map(bytes, buffers)) == array.tobytes()
         found = zarr.describe(store, "index/length")
         assert (found.size, found.dtype, len(found.chunks)) == (size, "<u4", ceil(size / 64))

@@ -10,14 +10,9 @@ from jaxdata.converter.tasks import Record
 
 # Roles of ShareGPT and its kin -> as chat templates call them.
 _ROLES = {
-    "human": "user",
-    "prompter": "user",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "bot": "assistant",
-    "function_call": "assistant",
-    "observation": "tool",
-    "function_response": "tool",
+    **dict.fromkeys(("human", "prompter"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "bot", "function_call"), "assistant"),
+    **dict.fromkeys(("observation", "function_response"), "tool"),
 }
 _ROLE_KEYS, _CONTENT_KEYS = ("role", "from"), ("content", "value", "text")
 _TURNS = ("user", "assistant")

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from jaxdata.base.errors import InputError, WorkerDied, extra_module, log
-from jaxdata.base.processes import Worker, forget_in_forks
+from jaxdata.base.processes import Worker
 from jaxdata.base.settings import setting
 from jaxdata.converter.chat.conversations import Conversation
 from jaxdata.converter.chat.families import FORMATS, named_template
@@ -113,6 +113,8 @@ class ChatTemplate:
         MissingExtra: jinja2 is not installed.
     """
 
+    _worker: Worker | None = None
+
     def __init__(
         self,
         source: str,
@@ -125,10 +127,8 @@ class ChatTemplate:
         from jaxdata.converter.chat.sandbox import serve
 
         given = {"source": source, "variables": dict(variables), "special": tuple(special)}
-        self._start = partial(Worker, serve, given, _SECONDS)
+        self._start = partial(Worker, serve, given | {"seconds": _SECONDS})
         self._ended = 0
-        self.forget()
-        forget_in_forks(self)
         probe = Conversation.of([(role, content, role == "assistant") for role, content in _PROBE])
         try:
             self.spans(probe if every_turn else probe.last_only())
@@ -140,13 +140,9 @@ class ChatTemplate:
                 "of each conversation only, with --train-on last"
             ) from error
 
-    def forget(self) -> None:
-        """See `forget_in_forks`."""
-        self._worker: Worker | None = None
-
     def __del__(self) -> None:
-        if worker := getattr(self, "_worker", None):
-            worker.close()
+        if self._worker:
+            self._worker.close()
 
     def spans(self, conversation: Conversation) -> list[Span]:
         """Return spans with and without loss.
@@ -176,7 +172,9 @@ class ChatTemplate:
 
     def _ask(self, request: bytes, again: bool = True) -> dict[str, Any]:
         """The answer to a request (see `sandbox.serve`); raises WorkerDied."""
-        worker, self._worker = self._worker or self._start(), None
+        if self._worker is None or self._worker.connection.closed:  # in a forked copy it is, too
+            self._worker = self._start()
+        worker = self._worker
         try:
             worker.guarded(worker.connection.send_bytes, request)
             data = worker.guarded(worker.connection.recv_bytes, _LONGEST)
@@ -192,8 +190,6 @@ class ChatTemplate:
         answer: dict[str, Any] = json.loads(data)
         if "ended" in answer:  # its memory is in pieces
             worker.close()
-        else:
-            self._worker = worker
         return answer
 
 

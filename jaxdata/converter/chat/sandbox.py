@@ -50,13 +50,14 @@ def sandbox() -> ImmutableSandboxedEnvironment:
     return made
 
 
-def serve(connection: Connection, given: Mapping[str, Any], seconds: float) -> None:
-    """Answer requests until the connection closes; a rendering has `seconds` of CPU time, about.
+def serve(connection: Connection, given: Mapping[str, Any]) -> None:
+    """Answer requests until the connection closes.
 
     A request is a conversation in JSON: "messages", their "losses", and "variables" beside those of
     all conversations. The answer has "spans", pairs of text and loss; or why there are none: the
     template is not "compiled", it "fails", or "ended" at a limit. `given` is the template: its
-    "source", the "variables" of all conversations, and the texts of "special" tokens, a tuple.
+    "source", the "variables" of all conversations, the texts of "special" tokens, a tuple, and the
+    "seconds" of CPU time that a rendering has, about.
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_AS, _MEMORY)
@@ -66,9 +67,9 @@ def serve(connection: Connection, given: Mapping[str, Any], seconds: float) -> N
         try:
             answer: dict[str, Any] = {}
             try:
-                _limit_seconds(seconds)
+                _limit_seconds(given["seconds"])
                 template = template or sandbox().from_string(given["source"])
-                written = _Written(template, given, seconds, json.loads(request))
+                written = _Written(template, given, json.loads(request))
                 answer["spans"] = [span for span in written.spans() if span[0]]
             except MemoryError:
                 raise
@@ -90,16 +91,11 @@ class _NoSpans(Exception):
 class _Written:
     """A conversation, written by a template."""
 
-    def __init__(
-        self,
-        template: Template,
-        given: Mapping[str, Any],
-        seconds: float,
-        conversation: dict[str, Any],
-    ) -> None:
-        self._template, self._seconds, self._special = template, seconds, given["special"]
-        self._variables = given["variables"] | conversation["variables"]
-        self._messages, self._losses = conversation["messages"], conversation["losses"]
+    def __init__(self, template: Template, given: Mapping[str, Any], asked: dict[str, Any]) -> None:
+        self._template, self._seconds = template, given["seconds"]
+        self._special = given["special"]
+        self._variables = given["variables"] | asked["variables"]
+        self._messages, self._losses = asked["messages"], asked["losses"]
         self.whole = self._text(len(self._messages))
         if len(self.whole) > _LONGEST:
             raise _NoSpans(f"{_FAILS}: it writes more than {_LONGEST:,} characters")

@@ -166,12 +166,14 @@ def do_units(
         places.close()
 
 
+OnProgress = Callable[[int, int], None] | None
+"""Called with the bytes of input done, and their total."""
+
+
 class ProgressSum:
     """Adds up what units have done, in bytes or tokens, and tells the caller."""
 
-    def __init__(
-        self, total: int, progress: Callable[[int, int], None] | None, done: int = 0
-    ) -> None:
+    def __init__(self, total: int, progress: OnProgress, done: int = 0) -> None:
         self._done, self._total, self._progress = done, total, progress
         self.advance(0)
 

@@ -137,7 +137,7 @@ def changed_since(files: Iterable[InputFile]) -> list[InputFile]:
 
 def stamp_of(files: Iterable[InputFile]) -> str:
     """16 hex digits over the stamps of files."""
-    return _hashed(",".join(str(file.stamp) for file in files)).hex()
+    return f"{_number(','.join(str(file.stamp) for file in files)):016x}"
 
 
 def _stamp(facts: os.stat_result) -> int:
@@ -150,11 +150,7 @@ def _stamp(facts: os.stat_result) -> int:
 
 
 def _number(text: str) -> int:
-    return int.from_bytes(_hashed(text), "big")
-
-
-def _hashed(text: str) -> bytes:
-    return hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 UNIT_BYTES = 64 * 2**20
@@ -205,8 +201,8 @@ class FilePart(NamedTuple):
     member: Member | None = None
 
 
-Block = tuple[tuple[FilePart, ...], int, int]
-"""The parts of a unit, their bytes on disk, their bytes of records."""
+Blocks = Iterable[tuple[tuple[FilePart, ...], int, int]]
+"""Of each the parts of a unit, their bytes on disk, their bytes of records."""
 
 
 @dataclass(frozen=True)
@@ -243,8 +239,6 @@ class Unit:
 
     def without_data(self) -> "Unit":
         """Return what is worth keeping when a worker has the unit."""
-        if all(part.data is None for part in self.parts):
-            return self
         return replace(self, parts=tuple(part._replace(data=None) for part in self.parts))
 
 

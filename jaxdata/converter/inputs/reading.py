@@ -6,7 +6,7 @@ What an input format is stands here, and how the format of a file is recognised.
 import io
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -19,7 +19,7 @@ from jaxdata.converter.inputs import parsing, streams
 from jaxdata.converter.inputs.files import (
     HEAD,
     UNIT_BYTES,
-    Block,
+    Blocks,
     Data,
     FilePart,
     FileType,
@@ -29,6 +29,8 @@ from jaxdata.converter.inputs.files import (
 )
 from jaxdata.dataset.index import Member
 
+Records = Iterator[parsing.Raw]
+"""In the order of the file."""
 _formats: "dict[str, Format]" = {}
 
 
@@ -56,9 +58,7 @@ class Format(ABC):
         return self.name
 
     @abstractmethod
-    def records(
-        self, stream: IO[bytes], settings: ReadSettings
-    ) -> Iterator[bytes | parsing.TextPiece | parsing.Unreadable]:
+    def records(self, stream: IO[bytes], settings: ReadSettings) -> Records:
         """Give the records of a whole file, decompressed, or of bytes that are sent with a part.
 
         Bytes are parsed as a JSON object.
@@ -83,15 +83,11 @@ class SplittableFormat(Format):
     """
 
     @abstractmethod
-    def cut(
-        self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
-    ) -> Iterator[Block]:
+    def cut(self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int) -> Blocks:
         """Cut a file into blocks of about `unit_bytes`; `number` is the file's."""
 
     @abstractmethod
-    def read_part(
-        self, file: InputFile, part: FilePart, settings: ReadSettings
-    ) -> Iterator[parsing.Raw]:
+    def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Records:
         """Give the records of a part that :meth:`cut` made."""
 
 
@@ -187,7 +183,7 @@ def kind_of(name: str, head: bytes, tail: bytes = b"", texts: Texts = ()) -> Fil
     return _file_type(by_name.recognized(head), compression)
 
 
-Run = tuple[Member | None, Iterator[parsing.Raw]]
+Run = tuple[Member | None, Records]
 """Records that follow each other; in an archive those of one file, and which is the first."""
 
 
@@ -196,7 +192,7 @@ class _Link(Format):
 
     name = ""
 
-    def records(self, _stream: IO[bytes], _: ReadSettings) -> Iterator[parsing.Unreadable]:
+    def records(self, _stream: IO[bytes], _: ReadSettings) -> Records:
         yield parsing.Unreadable("a link, which is not followed", b"")
 
 
@@ -209,9 +205,7 @@ class Content:
     stream: IO[bytes]  # decompressed
     first: Member | None = None  # its first record, in an archive
 
-    def records(
-        self, settings: ReadSettings
-    ) -> Iterator[bytes | parsing.TextPiece | parsing.Unreadable]:
+    def records(self, settings: ReadSettings) -> Records:
         """Give the records; what is wrong with the bytes is an InputError."""
         with parsing.reading(self.where):
             yield from self.format.records(self.stream, settings)
@@ -222,7 +216,7 @@ class Content:
             yield from self.format.blocks(self.stream, settings, room)
 
 
-def raw_records(file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[parsing.Raw]:
+def raw_records(file: InputFile, part: FilePart, settings: ReadSettings) -> Records:
     r"""Give every record of a part of a file: lines, array elements, table rows, texts.
 
     Blank lines are given too, so that counting what comes counts lines. A line ends with \n or
@@ -276,9 +270,7 @@ def contents(file: InputFile, packed: io.BufferedReader) -> Iterator[Content]:
         raise InputError(f"{path} is an archive without any file that ends in {endings()}")
 
 
-def _feed_blocks(
-    number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
-) -> Iterator[Block]:
+def _feed_blocks(number: int, file: InputFile, settings: ReadSettings, unit_bytes: int) -> Blocks:
     """Give a file in blocks of about `unit_bytes`, each with its records in it."""
     parts: list[FilePart] = []
     start = offset = before = 0
@@ -329,7 +321,7 @@ def cut(
     names of units.
     """
 
-    def units(first: int, blocks: Iterable[Block]) -> Iterator[Unit]:
+    def units(first: int, blocks: Blocks) -> Iterator[Unit]:
         for block, (parts, size, text_bytes) in enumerate(blocks):
             name = f"{first_file + first:05d}-{block:05d}"
             yield Unit(name, parts, size, text_bytes, tuple(files[part.file] for part in parts))

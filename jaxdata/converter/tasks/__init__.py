@@ -5,20 +5,21 @@ file with its settings, its class and a call of `register`.
 """
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, islice, pairwise, product
+from itertools import accumulate, islice, pairwise
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, Field, SerializeAsAny, ValidationError
 from pydantic_core import to_jsonable_python
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.lazy import import_all
+from jaxdata.base.ragged import AnyArray
 from jaxdata.base.settings import Settings as Declared
 from jaxdata.base.settings import refusal, setting
 from jaxdata.converter.options import TOKENS, Option, options_of
@@ -61,10 +62,10 @@ class Encoded(NamedTuple):
         side: the values of each side array of the task, as many as tokens.
     """
 
-    tokens: NDArray[Any]
-    mask: NDArray[np.uint8] | None = None
+    tokens: AnyArray
+    mask: AnyArray | None = None
     cuts: tuple[int, ...] = ()
-    side: Mapping[str, NDArray[Any]] = {}
+    side: Mapping[str, AnyArray] = {}
 
     def pieces(self) -> "list[Encoded]":
         """Its pieces, each as a document.
@@ -149,7 +150,7 @@ class Task(ABC):
     """Those of them whose lists of numbers in tables are wanted as arrays; others may be lists."""
 
     @abstractmethod
-    def __init__(self, settings: Any, tokenizer: Tokenizer, clean: Clean | None) -> None: ...
+    def __init__(self, settings: Any, tokenizer: Tokenizer, clean: Clean) -> None: ...
 
     @abstractmethod
     def prepare(self, record: Record) -> Prepared:
@@ -198,7 +199,7 @@ _LONG = 200_000  # characters from which a text is encoded in parts, where its t
 
 def encode(
     tokenizer: Tokenizer, texts: Sequence[str], *, special: bool = False, continuing: bool = False
-) -> list[NDArray[Any] | Dropped]:
+) -> list[AnyArray | Dropped]:
     """Encode texts as `Tokenizer.encode` does; `Unencodable` in the place of those it fails on."""
     try:
         # Special tokens might lie across a cut: a text that may have them is not cut.
@@ -239,24 +240,17 @@ class SpanEncoder:
 
     def encode(self, documents: Sequence[Sequence[Span]]) -> list[Encoded | Dropped]:
         """Encode documents; `Dropped` in the place of those that the tokenizer fails on."""
-        spans = [
-            (span, number > 0 if span.continues is None else span.continues)
-            for document in documents
-            for number, span in enumerate(document)
-        ]
-        ids: list[Any] = [
-            np.array([span.content]) if isinstance(span.content, int) else None for span, _ in spans
-        ]
-        for special, continuing in product((False, True), repeat=2):
-            own = [
-                (place, span.content)
-                for place, (span, goes_on) in enumerate(spans)
-                if isinstance(span.content, str)
-                and (span.special, goes_on) == (special, continuing)
-            ]
-            texts = [text for _, text in own]
-            found = encode(self._tokenizer, texts, special=special, continuing=continuing)
-            for (place, _), one in zip(own, found, strict=True):
+        ids: list[Any] = []
+        alike: defaultdict[tuple[bool, bool], dict[int, str]] = defaultdict(dict)
+        for number, span in (one for document in documents for one in enumerate(document)):
+            if isinstance(span.content, str):
+                continuing = number > 0 if span.continues is None else span.continues
+                alike[span.special, continuing][len(ids)] = span.content
+            ids.append([span.content])  # in the place of a text, until it is encoded
+        for (special, continuing), texts in sorted(alike.items()):
+            own = [*texts.values()]
+            found = encode(self._tokenizer, own, special=special, continuing=continuing)
+            for place, one in zip(texts, found, strict=True):
                 ids[place] = one
         edges = pairwise(accumulate(map(len, documents), initial=0))
         pairs = zip(documents, edges, strict=True)
@@ -330,7 +324,7 @@ def make_settings(task: str, tokenizer: Tokenizer, options: Mapping[str, Any]) -
         raise InputError(f"task {task!r}: {refusal(model, error)}") from None
 
 
-def make_task(settings: Settings, tokenizer: Tokenizer, clean: Clean | None = None) -> Task:
+def make_task(settings: Settings, tokenizer: Tokenizer, clean: Clean = str) -> Task:
     """Make the task of some settings; `clean` is done to every text before all else.
 
     Raises:

@@ -46,7 +46,7 @@ class DpoTask(SpanTask):
 
     streams: tuple[str, ...] = ("chosen", "rejected")
 
-    def __init__(self, settings: DpoSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
+    def __init__(self, settings: DpoSettings, tokenizer: Tokenizer, clean: Clean) -> None:
         super().__init__(settings, tokenizer, clean)
         self._settings = settings
         # `keys` stays None: the prompt may be in several fields, or in none.

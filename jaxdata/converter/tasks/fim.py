@@ -4,13 +4,13 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from math import ceil
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.ragged import AnyArray
 from jaxdata.base.seeds import derive
 from jaxdata.base.settings import setting
 from jaxdata.converter.tasks import Clean, Dropped, Encoded, Rate, Span, SpanEncoder, register
@@ -75,7 +75,7 @@ class FimSettings(TextSettings):
 class FimTask(TextTask):
     """See `Task`; a document is its text."""
 
-    def __init__(self, settings: FimSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
+    def __init__(self, settings: FimSettings, tokenizer: Tokenizer, clean: Clean) -> None:
         super().__init__(settings, clean)
         self._settings = settings
         self._sentinels = _find_sentinels(settings, tokenizer)
@@ -113,7 +113,7 @@ class FimTask(TextTask):
             return [pre, suf, suffix, mid, prefix, middle]
         return [pre, prefix, suf, suffix, mid, middle]
 
-    def _fitted(self, text: str, whole: NDArray[Any]) -> tuple[Encoded] | Dropped:
+    def _fitted(self, text: str, whole: AnyArray) -> tuple[Encoded] | Dropped:
         """The document: as a whole, or cut into pieces if that does not fit the context."""
         context = self._settings.fim_context
         if not context or len(whole) <= context:
@@ -127,7 +127,7 @@ class FimTask(TextTask):
 
     def _pieces(
         self, text: str, tokens: int, room: int, continues: bool = False
-    ) -> Iterator[NDArray[Any]]:
+    ) -> Iterator[AnyArray]:
         """The ids of a text in pieces of at most `room`; a single character may have more.
 
         `tokens` are those of the whole, more than `room`; it may continue another text.

@@ -1,13 +1,13 @@
 """Corpora that are tokenised already: a list of ids is a document, with columns beside it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import model_validator
 
 import jaxdata.converter.tasks as tasks
+from jaxdata.base.ragged import AnyArray, Bools
 from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.parsing import BadRecord, field_of
 from jaxdata.converter.options import INPUT, Keys, key_setting
@@ -58,27 +58,14 @@ class IdsSettings(tasks.Settings):
         return self
 
 
-class Ids(NamedTuple):
-    """A document, without what is added to it."""
-
-    tokens: NDArray[Any]
-    mask: NDArray[np.uint8] | None
-    side: Mapping[str, NDArray[Any]]
-
-
 class IdsTask(tasks.Task):
-    """See `Task`; a document is its ids, as they are stored, and their mask.
+    """See `Task`; a document is its ids and their mask, without what is added to it.
 
     What is added has loss as its neighbour has: EOD if the last id has, BOS never. Without a mask
     all have. Side arrays have 0 there.
     """
 
-    def __init__(
-        self,
-        settings: IdsSettings,
-        tokenizer: Tokenizer,
-        clean: tasks.Clean | None,  # noqa: ARG002
-    ) -> None:
+    def __init__(self, settings: IdsSettings, tokenizer: Tokenizer, _: tasks.Clean) -> None:
         self._settings, self._vocab_size = settings, tokenizer.vocab_size
         self._dtype = tasks.token_dtype(tokenizer.vocab_size)
         self._bos = tokenizer.bos_id if settings.bos else None
@@ -103,18 +90,17 @@ class IdsTask(tasks.Task):
             if fitting is None:
                 raise BadRecord(f"{name!r} holds a number that {dtype} does not hold")
             side[name] = fitting
-        return tasks.Prepared((Ids(found.astype(self._dtype), mask, side),), ())
+        document = tasks.Encoded(found.astype(self._dtype), mask, side=side)
+        return tasks.Prepared((document,), ())
 
-    def _beside(
-        self, ids: NDArray[Any], record: tasks.Record, key: str, *kinds: type
-    ) -> NDArray[Any]:
+    def _beside(self, ids: AnyArray, record: tasks.Record, key: str, *kinds: type) -> AnyArray:
         """Take a list that is as long as some ids out of a record."""
         found = numbers(field_of(record, key), key, *kinds)
         if len(found) != len(ids):
             raise BadRecord(f"{key!r} is not as long as {self._settings.ids_key!r}")
         return found
 
-    def _mask(self, record: tasks.Record, ids: NDArray[Any]) -> NDArray[np.uint8] | None:
+    def _mask(self, record: tasks.Record, ids: AnyArray) -> AnyArray | None:
         """The mask of a record; None where the source has none."""
         if (key := self._settings.mask_key) is not None:
             given = self._beside(ids, record, key, int, bool)
@@ -124,37 +110,37 @@ class IdsTask(tasks.Task):
         if (key := self._settings.labels_key) is None:
             return None
         labels = self._beside(ids, record, key, int)
-        mask: NDArray[np.bool_] = labels != NO_LOSS
+        mask: Bools = labels != NO_LOSS
         if not np.array_equal(labels[mask], ids[mask]):
             raise BadRecord(
                 f"{key!r} holds a label that is neither {NO_LOSS} nor the id at its place"
             )
         return mask.astype(np.uint8)
 
-    def texts(self, document: Ids, stream: str | None = None) -> tuple[str, ...]:  # noqa: ARG002
+    def texts(self, document: Any, stream: str | None = None) -> tuple[str, ...]:  # noqa: ARG002
         return ()
 
-    def weight(self, document: Ids) -> int:
+    def weight(self, document: tasks.Encoded) -> int:
         return len(document.tokens)
 
-    def hashed(self, document: Ids) -> tuple[bytes, ...]:
+    def hashed(self, document: tasks.Encoded) -> tuple[bytes, ...]:
         """The ids, little-endian: those without EOD and with it are of one document."""
         tokens = document.tokens
         if self._eod is not None and len(tokens) and tokens[-1] == self._eod:
             tokens = tokens[:-1]
         return (tokens.astype("<u4").tobytes(),)
 
-    def encode(self, documents: Sequence[Ids]) -> list[tuple[tasks.Encoded] | tasks.Dropped]:
+    def encode(self, documents: Sequence[Any]) -> list[tuple[tasks.Encoded] | tasks.Dropped]:
         return [*map(self._ended, documents)]
 
-    def _ended(self, document: Ids) -> tuple[tasks.Encoded] | tasks.Dropped:
-        tokens, mask, side = document
+    def _ended(self, document: tasks.Encoded) -> tuple[tasks.Encoded] | tasks.Dropped:
+        tokens, mask, _, side = document
         begin = self._bos is not None and not (len(tokens) and tokens[0] == self._bos)
         end = self._eod is not None and not (len(tokens) and tokens[-1] == self._eod)
         if not (len(tokens) or begin or end):
             return tasks.Dropped("no id in it")
 
-        def between(first: Any, values: NDArray[Any], last: Any) -> NDArray[Any]:
+        def between(first: Any, values: AnyArray, last: Any) -> AnyArray:
             """Values with those of tokens that are added."""
             made = np.empty(begin + len(values) + end, values.dtype)
             made[:begin], made[len(made) - end :] = first, last
@@ -173,7 +159,7 @@ class IdsTask(tasks.Task):
 _LETTERS = {int: "iu", bool: "b", float: "f"}
 
 
-def numbers(given: Any, key: str, *kinds: type) -> NDArray[Any]:
+def numbers(given: Any, key: str, *kinds: type) -> AnyArray:
     """Return a list of numbers of some kinds as an array; raises BadRecord where it is none.
 
     >>> numbers([5, 7], "input_ids", int)

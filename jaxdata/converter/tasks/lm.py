@@ -30,14 +30,14 @@ class TextTask(tasks.Task):
 
     strings = True
 
-    def __init__(self, settings: TextSettings, clean: tasks.Clean | None) -> None:
+    def __init__(self, settings: TextSettings, clean: tasks.Clean) -> None:
         self.keys: tuple[str, ...] = settings.text_keys
         self.plain = len(self.keys) == 1
         self._clean = clean
 
     def prepare(self, record: tasks.Record) -> tasks.Prepared:
         text = joined_text_of(record, self.keys)
-        return tasks.Prepared((self._clean(text) if self._clean else text,), (text,))
+        return tasks.Prepared((self._clean(text),), (text,))
 
     def texts(self, document: Any, stream: str | None = None) -> tuple[str]:  # noqa: ARG002
         return (document,)
@@ -54,9 +54,7 @@ class LmSettings(TextSettings):
 class LmTask(TextTask):
     """See `Task`; a document is its text."""
 
-    def __init__(
-        self, settings: LmSettings, tokenizer: Tokenizer, clean: tasks.Clean | None
-    ) -> None:
+    def __init__(self, settings: LmSettings, tokenizer: Tokenizer, clean: tasks.Clean) -> None:
         super().__init__(settings, clean)
         self._tokenizer, self._dtype = tokenizer, tasks.token_dtype(tokenizer.vocab_size)
         self._bos = np.array([tokenizer.bos_id] if settings.bos else [], self._dtype)

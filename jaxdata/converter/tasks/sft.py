@@ -68,10 +68,8 @@ class SpanTask(tasks.Task):
 
     masked = True
 
-    def __init__(
-        self, settings: TurnSettings, tokenizer: Tokenizer, clean: tasks.Clean | None
-    ) -> None:
-        self._clean = clean or str
+    def __init__(self, settings: TurnSettings, tokenizer: Tokenizer, clean: tasks.Clean) -> None:
+        self._clean = clean
         self._encoder = tasks.SpanEncoder(tokenizer, settings.bos)
         self._write = ConversationFormatter(settings, tokenizer)
 
@@ -90,9 +88,7 @@ class SpanTask(tasks.Task):
 class SftTask(SpanTask):
     """See `Task`."""
 
-    def __init__(
-        self, settings: SftSettings, tokenizer: Tokenizer, clean: tasks.Clean | None
-    ) -> None:
+    def __init__(self, settings: SftSettings, tokenizer: Tokenizer, clean: tasks.Clean) -> None:
         super().__init__(settings, tokenizer, clean)
         self._settings = settings
         if settings.prompt_key and settings.completion_key:

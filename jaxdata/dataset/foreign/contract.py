@@ -45,19 +45,14 @@ def check_size(path: Path, expected: int, why: str) -> None:
         raise damaged(path, f"{size:,} bytes", f"{expected:,} ({why})")
 
 
-class Pair(NamedTuple):
-    """A file of tokens beside an index."""
+def open_pair(
+    prefix: Path, kind: str, form: struct.Struct, magic: bytes, tool: str
+) -> tuple[Path, Path, memoryview, list[Any]]:
+    """Open PREFIX.bin and PREFIX.idx, whose version must be 1.
 
-    tokens: Path
-    index_file: Path
-    data: memoryview
-    """of the index"""
-    fields: tuple[Any, ...]
-    """of its header, after its magic and its version"""
-
-
-def open_pair(prefix: Path, kind: str, form: struct.Struct, magic: bytes, tool: str) -> Pair:
-    """Open PREFIX.bin and PREFIX.idx, whose version must be 1."""
+    Returns:
+        The file of tokens; the index, its bytes, and what its header has after the version.
+    """
     tokens, path = Path(f"{prefix}.bin"), Path(f"{prefix}.idx")
     needed = f"{kind}:{prefix} is the two files {tokens.name} and {path.name}"
     data = open_map(path, needed)
@@ -67,7 +62,7 @@ def open_pair(prefix: Path, kind: str, form: struct.Struct, magic: bytes, tool: 
     found, version, *fields = form.unpack_from(data)
     if (found, version) != (magic, 1):
         raise damaged(path, f"{found!r}, version {version}", f"{magic!r}, version 1, of {tool}")
-    return Pair(tokens, path, data, tuple(fields))
+    return tokens, path, data, fields
 
 
 def gaps(edges: NDArray[Any], path: Path) -> NDArray[Any]:

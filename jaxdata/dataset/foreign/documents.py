@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.lazy import cached_property
-from jaxdata.base.ragged import ByteRanges, Ints
+from jaxdata.base.ragged import ByteRanges, Ints, by_value, expand
 from jaxdata.dataset.array_documents import GivenRanges
 from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.dataset.foreign import beside, read_parts, source_name
@@ -66,22 +66,17 @@ class ForeignDocuments(Documents):
         found.decode = self.decode
         return found
 
-    def _begin(self, documents: Ints) -> tuple[Ints, Ints]:
-        """The number of the file of each document, and the token of it where it begins."""
-        part = np.searchsorted(self._first, documents, side="right") - 1
-        begin = np.empty(len(documents), np.int64)
-        for number in set(part.tolist()):
-            mine, here = part == number, self._parts[number]
-            begin[mine] = here.offsets[documents[mine] - self._first[number]]
-            begin[mine] //= self._stored.itemsize // here.unit
-        return part, begin
-
     def _gather(self, documents: Ints, starts: Ints, counts: Ints, *, masks: bool) -> ByteRanges:
         """Ranges of tokens, or of their stored masks, in maps of the files."""
-        file, begin = self._begin(documents)
+        part = np.searchsorted(self._first, documents, side="right") - 1
+        begin = np.empty(len(documents), np.int64)  # tokens before each in its file
+        for number, mine in by_value(part):
+            here = self._parts[number]
+            begin[mine] = here.offsets[documents[mine] - self._first[number]]
+            begin[mine] //= self._stored.itemsize // here.unit
         item = 1 if masks else self._stored.itemsize
         start, names = (begin + starts) * item, [each.name for each in self._files]
-        file += masks * len(self._parts)
+        file = part + masks * len(self._parts)
         return self._folder.gather(names, file, start, start + counts * item)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
@@ -98,10 +93,9 @@ class ForeignDocuments(Documents):
             found = self._gather(documents, starts, counts, masks=True)
             return Gathered(found, np.arange(len(documents)))
         assert self._context is not None
-        hidden = np.clip(self._context[documents] - starts, 0, counts)
-        zeros_and_ones = np.stack([hidden, counts - hidden], axis=1).ravel()
-        mask = np.repeat(np.tile(np.array([0, 1], np.uint8), len(counts)), zeros_and_ones)
-        return Gathered.cut(mask, counts)
+        owner, place = expand(counts)
+        mask = place >= (self._context[documents] - starts)[owner]
+        return Gathered.cut(mask.astype(np.uint8), counts)
 
 
 def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from jaxdata.base.errors import InputError, nearest
 from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
-from jaxdata.base.ragged import Ints
+from jaxdata.base.ragged import AnyArray, Bools, Ints
 from jaxdata.base.seeds import MULTIPLIER, as_uniform, derive, finalized
 from jaxdata.dataset.manifest import ViewEntry
 from jaxdata.dataset.opening import ConvertedDocuments, open_converted, source_names
@@ -169,10 +169,7 @@ _OPERATORS: dict[type[ast.AST], tuple[Callable[..., Values], Any]] = {
 }
 """operator -> (function, type of what it returns where all is missing)"""
 _LOGIC = (_and, _or, pc.invert)
-_METHODS: dict[str, tuple[Callable[..., Values], Any]] = {
-    "lower": (pc.utf8_lower, _TEXT),
-    "upper": (pc.utf8_upper, _TEXT),
-}
+_METHODS = {"lower": (pc.utf8_lower, _TEXT), "upper": (pc.utf8_upper, _TEXT)}
 _TESTS = {"startswith": pc.starts_with, "endswith": pc.ends_with}
 
 
@@ -336,7 +333,7 @@ class DocumentFields:
     """
 
     def __init__(
-        self, docs: ConvertedDocuments, more: Mapping[str, NDArray[Any]] = MappingProxyType({})
+        self, docs: ConvertedDocuments, more: Mapping[str, AnyArray] = MappingProxyType({})
     ) -> None:
         self.docs, self._more = docs, more
         for name, values in more.items():
@@ -460,14 +457,9 @@ def _view(
 
 
 def _copies(
-    weight: Expression,
-    values: Mapping[str, Any],
-    source: str,
-    here: slice,
-    wanted: NDArray[np.bool_],
-    seed: int,
+    weight: Expression, values: Mapping[str, Any], source: str, here: slice, kept: Bools, seed: int
 ) -> Ints:
-    """Times that documents are listed, on average their weights; 1 for those that are not wanted.
+    """Times that documents are listed, on average their weights; 1 for those that are not kept.
 
     The whole part of the weight, and one more with the probability of the rest, which a hash of the
     seed, the source and the document decides. So it is the same in every epoch, and does not depend
@@ -477,7 +469,7 @@ def _copies(
     if not (pa.types.is_integer(found.type) or pa.types.is_floating(found.type)):
         raise InputError(f"--weight {weight.text!r} is of type {found.type}: expected a number")
     weights = found.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(wanted & ~((weights >= 0) & (weights <= MOST)))
+    wrong = np.flatnonzero(kept & ~((weights >= 0) & (weights <= MOST)))
     if len(wrong):
         value, document = found[int(wrong[0])].as_py(), here.start + int(wrong[0])
         raise InputError(
@@ -485,7 +477,7 @@ def _copies(
             f"{document:,} of {source}: expected 0 to {MOST:,}; --where can leave out documents "
             "without a weight"
         )
-    weights = np.where(wanted, weights, 1)
+    weights = np.where(kept, weights, 1)
     whole = np.floor(weights)
     hashed = (np.arange(here.start, here.stop, dtype=np.uint64) + np.uint64(1)) * MULTIPLIER
     chance = as_uniform(finalized(hashed + np.uint64(derive(seed, "weight", source))))

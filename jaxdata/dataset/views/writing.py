@@ -11,30 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError, digest
+from jaxdata.base.ragged import AnyArray
+from jaxdata.dataset import manifest
 from jaxdata.dataset.index import SourceIndex, checksum, write_columns
 from jaxdata.dataset.lease import clear, leased
-from jaxdata.dataset.manifest import (
-    Amount,
-    Manifest,
-    SourceEntry,
-    ViewEntry,
-    read_manifest,
-    update_sources,
-)
-from jaxdata.dataset.views.kept_documents import (
-    column_types,
-    view_fingerprint,
-    view_folder,
-)
+from jaxdata.dataset.views.kept_documents import column_types, view_fingerprint, view_folder
 from jaxdata.dataset.views.source_view import SourceView, account_of, of_both_sides, pieces, settled
 from jaxdata.storage import Store, open_store
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
 _SIDES = ("/chosen", "/rejected")
-Column = NDArray[Any]
 
 
 def write_views(
@@ -44,7 +32,7 @@ def write_views(
     *,
     parameters: Mapping[str, Any],
     made_of: Mapping[str, str],
-) -> dict[str, ViewEntry]:
+) -> dict[str, manifest.ViewEntry]:
     """Publish a view of some sources; one of the same name is replaced.
 
     If one source is a side of preference pairs, the other side gets the same list.
@@ -65,20 +53,20 @@ def write_views(
     """
     check_name(name)
     store = open_store(dataset) if isinstance(dataset, str | os.PathLike) else dataset
-    views = dict(_both_sides(views, read_manifest(store)))
-    entries: dict[str, ViewEntry] = {}
+    views = dict(_both_sides(views, manifest.read_manifest(store)))
+    entries: dict[str, manifest.ViewEntry] = {}
     with leased(store, views) as lease:
         at = lease.fenced(store)
-        manifest = read_manifest(at)
+        whole = manifest.read_manifest(at)
         for source, view in views.items():
-            known = manifest.sources.get(source)
+            known = whole.sources.get(source)
             same = known is not None and made_of.get(source) in (None, known.fingerprint)
             if known is None or not same or known.documents != view.documents:
                 raise DatasetError(
                     f"{at.url}: {source} was changed while a view of {view.documents:,} documents "
                     "of it was made; run the same command again"
                 )
-            lengths = SourceIndex(at, source, known, manifest.record_spec(source)).lengths
+            lengths = SourceIndex(at, source, known, whole.record_spec(source)).lengths
             columns, entries[source] = _made(known, lengths, view, dict(parameters))
             if known.views.get(name) != entries[source]:
                 folder = f"{view_folder(source, name)}/{entries[source].folder}"
@@ -102,7 +90,7 @@ def remove_views(
     """
     check_name(name)
     store = open_store(dataset)
-    known = {source: entry.views for source, entry in read_manifest(store).sources.items()}
+    known = {source: entry.views for source, entry in manifest.read_manifest(store).sources.items()}
     having = [
         each
         for each in known
@@ -134,16 +122,16 @@ def check_name(name: str) -> None:
 
 
 def _both_sides(
-    views: Mapping[str, SourceView], manifest: Manifest
+    views: Mapping[str, SourceView], whole: manifest.Manifest
 ) -> Iterator[tuple[str, SourceView]]:
     """The views, with one list for both sides of preference pairs."""
-    others = (other_side(name, manifest) for name in views)
+    others = (other_side(name, whole) for name in views)
     for name in dict.fromkeys([*views, *filter(None, others)]):
-        other = other_side(name, manifest)
+        other = other_side(name, whole)
         if other is None:
             yield name, views[name]
             continue
-        nothing = SourceView(documents=manifest.sources[name].documents)
+        nothing = SourceView(documents=whole.sources[name].documents)
         view, theirs = (views.get(each, nothing) for each in (name, other))
         if len(view.cut.document) or len(theirs.cut.document):
             raise InputError(
@@ -153,26 +141,26 @@ def _both_sides(
         yield name, of_both_sides(view, theirs)
 
 
-def other_side(name: str, manifest: Manifest) -> str | None:
+def other_side(name: str, whole: manifest.Manifest) -> str | None:
     """The source with the other side of the same preference pairs."""
     for side, other in (_SIDES, _SIDES[::-1]):
         pair = name.removesuffix(side) + other
-        if name.endswith(side) and pair in manifest.sources:
-            same = manifest.sources[pair].documents == manifest.sources[name].documents
+        if name.endswith(side) and pair in whole.sources:
+            same = whole.sources[pair].documents == whole.sources[name].documents
             return pair if same else None
     return None
 
 
 def _made(
-    source: SourceEntry, lengths: Column, view: SourceView, parameters: dict[str, Any]
-) -> tuple[dict[str, Column], ViewEntry]:
+    source: manifest.SourceEntry, lengths: AnyArray, view: SourceView, parameters: dict[str, Any]
+) -> tuple[dict[str, AnyArray], manifest.ViewEntry]:
     """The columns of a view, and its entry."""
     view = settled(view, lengths)
     columns = _columns(lengths, view)
     sums = {name: checksum(column) for name, column in columns.items()}
     tokens = int(columns["length"].sum(dtype=np.int64))
-    listed = Amount(documents=len(columns["document"]), tokens=tokens)
-    entry = ViewEntry(
+    listed = manifest.Amount(documents=len(columns["document"]), tokens=tokens)
+    entry = manifest.ViewEntry(
         generation=source.fingerprint,
         documents=listed.documents,
         tokens=tokens,
@@ -187,10 +175,10 @@ def _made(
     return columns, entry
 
 
-def _columns(lengths: Column, view: SourceView) -> dict[str, Column]:
+def _columns(lengths: AnyArray, view: SourceView) -> dict[str, AnyArray]:
     """The columns of a view that is settled, as `ViewIndex` reads them."""
     document = view.listed()
-    given: dict[str, Column] = {"document": document, "length": lengths[document]}
+    given: dict[str, AnyArray] = {"document": document, "length": lengths[document]}
     if len(view.cut.document):  # pieces; where a document is listed again, so is each of its own
         own, times = np.unique(document, return_counts=True)
         left = pieces(own, lengths, view.cut)
@@ -208,11 +196,11 @@ def _columns(lengths: Column, view: SourceView) -> dict[str, Column]:
     return {name: column.astype(types[name]) for name, column in given.items()}
 
 
-def _update(store: Store, name: str, entries: Mapping[str, ViewEntry | None]) -> None:
+def _update(store: Store, name: str, entries: Mapping[str, manifest.ViewEntry | None]) -> None:
     """Put the entries of a view into the manifest; remove it from it where they are None."""
 
-    def changed(sources: Mapping[str, SourceEntry]) -> dict[str, SourceEntry]:
-        found: dict[str, SourceEntry] = {}
+    def changed(sources: Mapping[str, manifest.SourceEntry]) -> dict[str, manifest.SourceEntry]:
+        found: dict[str, manifest.SourceEntry] = {}
         for source, entry in entries.items():
             views = {each: view for each, view in sources[source].views.items() if each != name}
             views |= {name: entry} if entry else {}
@@ -220,7 +208,7 @@ def _update(store: Store, name: str, entries: Mapping[str, ViewEntry | None]) ->
             found[source] = sources[source].model_copy(update=update)
         return found
 
-    update_sources(store, changed)
+    manifest.update_sources(store, changed)
 
 
 def _remove_columns(store: Store, source: str, name: str, kept: str = "") -> None:

@@ -18,18 +18,7 @@ from jaxdata.dataset.documents import DerivedDocuments, Documents, Gathered
 from jaxdata.dataset.plan_cache import CachedArrays, cached_arrays
 from jaxdata.dataset.views.kept_documents import identified
 from jaxdata.rows.map_datasets import RowDataset
-from jaxdata.rows.megatron.order import (
-    PARTS,
-    Epochs,
-    GptSettings,
-    blend_order,
-    document_order,
-    normalized,
-    places_in_datasets,
-    plan_epochs,
-    sample_order,
-    split_range,
-)
+from jaxdata.rows.megatron import order as orders
 from jaxdata.rows.packing.settings import AnyPositions
 from jaxdata.rows.reading import read_tokens
 from jaxdata.rows.table import JoinedRows, ReadRanges, RowTable, Segments
@@ -44,7 +33,7 @@ class MaskedDocuments(DerivedDocuments):
     asked for in order, and its first token is no target. Pads have no loss, and are 0.
     """
 
-    def __init__(self, source: Documents, settings: GptSettings) -> None:
+    def __init__(self, source: Documents, settings: orders.GptSettings) -> None:
         super().__init__(source)
         self._settings, self.masked = settings, True
 
@@ -87,7 +76,7 @@ class MegatronRows(RowTable):
 
     ends = True
 
-    def __init__(self, documents: Sequence[Documents], settings: GptSettings) -> None:
+    def __init__(self, documents: Sequence[Documents], settings: orders.GptSettings) -> None:
         self.documents, self.settings = documents, settings
         self.seq_len = settings.seq_len
         self.positions = settings.positions if settings.reset else "row"
@@ -181,7 +170,7 @@ class GptRows(MegatronRows):
     def __init__(
         self,
         documents: Documents,
-        settings: GptSettings,
+        settings: orders.GptSettings,
         num_samples: int | None = None,
         chosen: range | None = None,
     ) -> None:
@@ -189,12 +178,13 @@ class GptRows(MegatronRows):
             documents = MaskedDocuments(documents, settings)
         super().__init__((documents,), settings)
         self._chosen = range(len(documents)) if chosen is None else chosen
-        tokens = int(documents.lengths[self._part].sum(dtype=np.int64))
+        lengths = documents.lengths[self._chosen.start : self._chosen.stop]
+        tokens = int(lengths.sum(dtype=np.int64))
         self.passes = self._plan(tokens, num_samples)
         self._stream = tokens * self.passes.count
         self._order = self._cached()
 
-    def _plan(self, tokens: int, num_samples: int | None) -> Epochs:
+    def _plan(self, tokens: int, num_samples: int | None) -> orders.Epochs:
         extra = self.settings.add_extra_token_to_sequence
         drop_last = self.settings.drop_last_partial_validation_sequence
         least = self.seq_len if drop_last else 1
@@ -203,11 +193,7 @@ class GptRows(MegatronRows):
                 f"{self.documents[0].name}: its {len(self._chosen):,} documents have {tokens:,} "
                 f"tokens; a row of seq_len={self.seq_len} needs {least + extra}"
             )
-        return plan_epochs(tokens, self.seq_len, num_samples, extra, drop_last)
-
-    @property
-    def _part(self) -> slice:
-        return slice(self._chosen.start, self._chosen.stop)
+        return orders.plan_epochs(tokens, self.seq_len, num_samples, extra, drop_last)
 
     def _cached(self) -> CachedArrays:
         """The ends of documents in the stream, the sample of each row, the order of documents."""
@@ -221,8 +207,8 @@ class GptRows(MegatronRows):
     def _build(self) -> list[AnyArray]:
         random = np.random.RandomState(self.settings.seed)
         chosen = np.arange(self._chosen.start, self._chosen.stop, dtype=np.int32)
-        order = document_order(chosen, self.passes, random)
-        samples = sample_order(self.passes, random)
+        order = orders.document_order(chosen, self.passes, random)
+        samples = orders.sample_order(self.passes, random)
         return [np.cumsum(self.documents[0].lengths[order], dtype=np.int64), samples, order]
 
     def _facts(self) -> dict[str, Any]:
@@ -290,19 +276,15 @@ class BlendedRows(JoinedRows, MegatronRows):
     ) -> None:
         documents = [table.documents[0] for table in tables]
         super().__init__(documents, tables[0].settings)
-        self.held, self.firsts = list(tables), range(len(tables))
+        self.held = list(tables)
         lengths = [len(table) for table in tables]
-        total = sum(lengths)
         # Without weights and size, exhausted datasets are skipped.
         self._limits = lengths if weights is None and size is None else None
+        self._size = sum(lengths) if size is None else size
         if weights is None:
-            self._size = total if size is None else min(size, total)
-            self._weights = normalized(lengths)
-        else:
-            assert size is not None
-            self._size = size
-            # Normalized again, as Megatron does: the sum may differ from 1 in the last bit.
-            self._weights = normalized(weights)
+            self._size = min(self._size, sum(lengths))
+        # Normalized again, as Megatron does: the sum may differ from 1 in the last bit.
+        self._weights = orders.normalized(weights or lengths)
         self._order = self._cached()
         self._check(lengths)
 
@@ -312,8 +294,8 @@ class BlendedRows(JoinedRows, MegatronRows):
         return cached_arrays(self.documents[0], key, self._build, shapes, _PREFIX)
 
     def _build(self) -> list[AnyArray]:
-        order = blend_order(self._weights, self._size, self._limits)
-        return [places_in_datasets(order, len(self.held)), order]
+        order = orders.blend_order(self._weights, self._size, self._limits)
+        return [orders.places_in_datasets(order, len(self.held)), order]
 
     def _check(self, lengths: Sequence[int]) -> None:
         place, order = self._order.arrays
@@ -411,7 +393,7 @@ def gpt(
     >>> gpt(documents, seq_len=4, reset=True, by="eod", eod_id=9)[1]["segment_ids"].tolist()
     [1, 2, 2, 2]
     """
-    return RowDataset(_table(source, GptSettings.among(locals()), num_samples, split, part))
+    return RowDataset(_table(source, orders.GptSettings.among(locals()), num_samples, split, part))
 
 
 @validated
@@ -463,7 +445,7 @@ def blend(
     >>> [int(row["inputs"][0]) for row in rows]
     [1, 2, 1, 1, 1, 2, 1, 1]
     """
-    settings = GptSettings.among(locals())
+    settings = orders.GptSettings.among(locals())
     weights = _weights(datasets)
     samples: list[int | None] = [None] * len(datasets)
     if weights is not None:
@@ -492,16 +474,16 @@ def _weights(datasets: Sequence[tuple[float | None, Any]]) -> list[float] | None
         )
     if not all(is_number(weight) and weight > 0 for weight in given):
         raise InputError(f"weights {given}: expected positive numbers; remove datasets of weight 0")
-    return normalized(given) if given else None
+    return orders.normalized(given) if given else None
 
 
 def _table(
-    source: Any, settings: GptSettings, num_samples: int | None, split: str | None, part: str
+    source: Any, settings: orders.GptSettings, num_samples: int | None, split: str | None, part: str
 ) -> GptRows:
     documents = as_documents(source).sequences
-    if part not in PARTS:
-        raise InputError(f"part={part!r}: expected {' | '.join(PARTS)}")
+    if part not in orders.PARTS:
+        raise InputError(f"part={part!r}: expected {' | '.join(orders.PARTS)}")
     if part != "valid":
         settings = settings.model_copy(update={"drop_last_partial_validation_sequence": True})
-    chosen = None if split is None else split_range(split, part, len(documents))
+    chosen = None if split is None else orders.split_range(split, part, len(documents))
     return GptRows(documents, settings, num_samples, chosen)

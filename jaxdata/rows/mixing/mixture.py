@@ -11,22 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdata.base.errors import InputError, SourceExhausted, brief
-from jaxdata.base.lazy import cached_property
-from jaxdata.base.ragged import Bools, Ints
+from jaxdata.base.ragged import Ints, by_value
 from jaxdata.dataset.views.kept_documents import identified, numbered_by_source
 from jaxdata.rows.mixing.phases import Amendment, Phase, Recipe
 from jaxdata.rows.mixing.remaining import SourceCursor
 from jaxdata.rows.mixing.timeline import ApportionedInterval, Timeline, make_timeline
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.table import (
-    Exhaustion,
-    Interval,
-    JoinedRows,
-    RowShape,
-    RowTable,
-    Segments,
-    TokenCounts,
-)
+from jaxdata.rows.table import Interval, JoinedRows, RowShape, RowTable, Segments, TokenCounts
 
 Tables = Mapping[str, SourceCursor]
 
@@ -54,7 +45,7 @@ class Part(NamedTuple):
 
     def identity(self) -> dict[str, Any]:
         """The named facts that determine every row. Those that all sources share are named once."""
-        each = [table.identity() for table in self.tables.values()]
+        each = [cursor.whole.identity() for cursor in self.tables.values()]
         shared = {
             key: value
             for key, value in each[0].items()
@@ -66,11 +57,11 @@ class Part(NamedTuple):
             for key, value in facts.items()
             if key not in shared and key not in ("data", "views")
         }
-        data = identified({name: table.documents[0] for name, table in self.tables.items()})
+        data = identified({name: each.whole.documents[0] for name, each in self.tables.items()})
         return {
             **shared,
             **own,
-            **{name: brief(each) for name, each in data.items()},
+            **{name: brief(found) for name, found in data.items()},
             "phases": brief(self.timeline.asked),
             "epochs": brief(dict(self.recipe.epochs)),
             "on_exhaustion": self.recipe.on_exhaustion,
@@ -127,7 +118,7 @@ def lay_out(
 
 def _shared_shape(tables: Tables, names: Iterable[str]) -> RowShape:
     """The shape that these sources share; raises InputError if they differ."""
-    shapes = {name: tables[name].shape for name in names}
+    shapes = {name: tables[name].whole.shape for name in names}
     for number, setting in enumerate(RowShape._fields):
         values = {name: shape[number] for name, shape in shapes.items()}
         if len(set(values.values())) != 1:
@@ -149,34 +140,39 @@ class Mixture(JoinedRows):
         self.parts = list(parts)
         self.tables, self.recipe = dict(parts[-1].tables), parts[-1].recipe
         self.timeline = Timeline.join([part.timeline for part in parts])
+        self.intervals, self.exhaustions = self.timeline.intervals, self.timeline.exhaustions
         with_rows = [part for part in parts if part.timeline.intervals]
         self.shape = (with_rows or parts[-1:])[0].shape
         self._begins = np.array([part.row for part in parts])
         self._starts = np.array([each.start for each in self.timeline.intervals], np.int64)
-        self._number_documents()
+        self._number_tables()
 
-    def _number_documents(self) -> None:
-        """Number the tables and documents of all recipes, those that several have once."""
-        names, numbers = list(self.tables), dict[int, int]()
-        self.held: list[SourceCursor] = []
-        self.firsts: list[int] = []
-        self.documents = []
-        self._number = np.full((len(self.parts), len(names)), -1)
-        """(recipes, sources) the number of each table"""
-        self._source = list[int]()
-        """(documents,) the number of the source"""
+    def _number_tables(self) -> None:
+        """Number the tables of all recipes, those that several have once."""
+        numbers = dict[tuple[int, PackedRows], int]()
+        self._places = np.zeros((len(self.parts), len(self.tables), 4), np.int64)
+        """(recipes, sources, 4): the numbers of the tables of whole epochs and of the remainder,
+        rows of the latter, and the shift to rows of the former (see `SourceCursor`)"""
         for part, (tables, *_) in enumerate(self.parts):
-            for source, table in enumerate(tables.values()):
-                if id(table) not in numbers:
-                    numbers[id(table)] = len(self.held)
-                    self.held.append(table)
-                    self.firsts.append(len(self.documents))
-                    self._source += [source] * len(table.documents)
-                    self.documents += table.documents
-                self._number[part, source] = numbers[id(table)]
+            for source, cursor in enumerate(tables.values()):
+                held = [numbers.setdefault((source, each), len(numbers)) for each in cursor.tables]
+                self._places[part, source] = held[0], held[-1], cursor.first, cursor.shift
+        self.held: list[PackedRows] = [table for _, table in numbers]
+        self.documents = [table.documents[0] for table in self.held]
+        self._source = np.array([source for source, _ in numbers])
+        """(tables,) the number of the source"""
+        cycles = [table.cycle for table in self.held]
+        self._cycles = None if None in cycles else np.array(cycles)
+        """(tables, 2) the cycle of each; None if one has none"""
+        most = [
+            max(table.lanes for cursor in part.tables.values() for table in cursor.tables)
+            for part in self.parts
+        ]
+        self._sorted = (np.array(most) > 1) | (len(most) == 1)
+        """(recipes,) whether one of its sources has lanes, or there is no other recipe"""
 
     def __len__(self) -> int:
-        return sum(interval.rows for interval in self.timeline.intervals)
+        return self.timeline.end
 
     @property
     def in_words(self) -> str:
@@ -191,15 +187,7 @@ class Mixture(JoinedRows):
 
     @property
     def sources(self) -> Mapping[str, PackedRows]:
-        return {name: table.whole for name, table in self.tables.items()}
-
-    @property
-    def intervals(self) -> Sequence[Interval]:
-        return self.timeline.intervals
-
-    @property
-    def exhaustions(self) -> Sequence[Exhaustion]:
-        return self.timeline.exhaustions
+        return {name: cursor.whole for name, cursor in self.tables.items()}
 
     @property
     def amendments(self) -> list[dict[str, Any]]:
@@ -218,8 +206,8 @@ class Mixture(JoinedRows):
             raise IndexError(f"row index out of range for a mixture of {len(self)} rows")
         phase, source, rank = np.empty_like(rows), np.empty_like(rows), np.empty_like(rows)
         which = np.searchsorted(self._starts, rows, side="right") - 1
-        for number in np.unique(which).tolist():
-            mine, interval = np.flatnonzero(which == number), self.timeline.intervals[number]
+        for number, mine in by_value(which):
+            interval = self.timeline.intervals[number]
             source[mine], rank[mine] = interval.tree.select(rows[mine] - interval.start)
             rank[mine] += np.asarray(interval.base)[source[mine]]
             phase[mine] = interval.phase
@@ -227,7 +215,9 @@ class Mixture(JoinedRows):
 
     def located(self, rows: Ints) -> tuple[Ints, Ints]:
         _, source, rank = self.select(rows)
-        return self._number[self._part(rows), source], rank
+        whole, remainder, first, shift = self._places[self._part(rows), source].T
+        late = rank >= first
+        return np.where(late, whole, remainder), rank + late * shift
 
     def _part(self, rows: Ints) -> Ints:
         """The number of the recipe of each row."""
@@ -235,29 +225,17 @@ class Mixture(JoinedRows):
 
     def origins(self, found: Segments) -> Segments:
         own = numbered_by_source(self.documents, found)
-        return replace(own, source=np.array(self._source)[own.source])
+        return replace(own, source=self._source[own.source])
 
     def turns(self, rows: Ints) -> Ints:
         found: Ints
         if self._cycles is None:
             found = super().turns(rows)
         else:  # those of many sources at once
-            table, rank = self.located(rows)
-            shift, epoch, lanes = self._cycles[table].T
-            found = (rank + shift) % epoch % lanes
+            table, row = self.located(rows)
+            epoch, lanes = self._cycles[table].T
+            found = row % epoch % lanes
         return found * self._sorted[self._part(rows)]  # 0: batches keep the order of their rows
-
-    @cached_property
-    def _cycles(self) -> Ints | None:
-        """(tables, 3) the cycle of each; None if one has none."""
-        cycles = [table.cycle for table in self.held]
-        return None if None in cycles else np.array(cycles)
-
-    @cached_property
-    def _sorted(self) -> Bools:
-        """(recipes,) whether one of its sources has lanes, or there is no other recipe."""
-        most = [max(table.lanes for table in part.tables.values()) for part in self.parts]
-        return (np.array(most) > 1) | (len(most) == 1)
 
     def counts(self, rows: int) -> dict[str, int]:
         """Rows of each source among the first `rows` of the mixture."""
@@ -286,7 +264,7 @@ class Mixture(JoinedRows):
     def epochs(self, rows: int) -> dict[str, Fraction]:
         part, found = self.parts[self._at(rows)], dict.fromkeys(self.names, Fraction(0))
         for name, used in part.used(rows).items():
-            (found[name],) = part.tables[name].epochs(used).values()
+            found[name] = part.tables[name].epochs(used)
         return found
 
     def rows_with(self, name: str, document: int, rows: int | None = None) -> list[int]:
@@ -294,9 +272,8 @@ class Mixture(JoinedRows):
         for part in self.parts:
             stop = part.timeline.end if rows is None else min(part.timeline.end, rows)
             if name in part.tables and stop > part.row:
-                table, source = part.tables[name], list(part.tables).index(name)
-                ranks = set(table.rows_with(table.names[0], document, part.used(stop)[name]))
-                numbers = np.array(sorted(ranks), np.int64)
+                ranks = part.tables[name].rows_with(document, part.used(stop)[name])
+                source, numbers = list(part.tables).index(name), np.array(ranks, np.int64)
                 found += _rows_of(part.timeline.intervals, source, numbers).tolist()
         return [row for row in found if row >= 0]
 

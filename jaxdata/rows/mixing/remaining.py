@@ -5,7 +5,6 @@ finds the rows of the source across repackings, and says how many a recipe lets 
 """
 
 import math
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -19,7 +18,7 @@ from jaxdata.rows.mixing.phases import Recipe
 from jaxdata.rows.mixing.timeline import SourceBudget
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.strategies import STRATEGIES
-from jaxdata.rows.table import JoinedRows, Segments, TokenCounts
+from jaxdata.rows.table import Segments, TokenCounts
 
 
 class RemainingDocuments(DerivedDocuments):
@@ -114,7 +113,7 @@ def _ranges(segments: Segments, documents: Documents, drops_rest: bool) -> Ints:
     return np.stack([document[first], start[first], stop[last]], axis=1)
 
 
-class SourceCursor(JoinedRows):
+class SourceCursor:
     """A source's rows: the repacked remainder of an epoch, if there is one, then whole epochs.
 
     Args:
@@ -132,91 +131,69 @@ class SourceCursor(JoinedRows):
         read: Fraction = Fraction(0),
     ) -> None:
         self.whole, self.remainder, self.epoch, self.read = whole, remainder, epoch, read
-        self.shape = whole.shape
-        self.held, self.firsts = [whole] if remainder is None else [whole, remainder], (0, 1)
-        self.documents = [table.documents[0] for table in self.held]
-        self._first = 0 if remainder is None else len(remainder)  # rows of the remainder
-        # From the number of a row after the remainder to that of `whole`:
-        self._shift = whole.first_row(epoch) - self._first
+        self.tables = [whole] if remainder is None else [whole, remainder]
+        self.first = 0 if remainder is None else len(remainder)
+        """rows of the remainder"""
+        self.shift = whole.first_row(epoch) - self.first
+        """from the number of a row after the remainder to that of `whole`"""
 
-    def __len__(self) -> int:
-        return len(self.whole)
-
-    @property
-    def sources(self) -> Mapping[str, PackedRows]:
-        return self.whole.sources
-
-    def identity(self) -> dict[str, Any]:
-        """See `RowTable`; that of its whole epochs."""
-        return self.whole.identity()
-
-    def located(self, rows: Ints) -> tuple[Ints, Ints]:
-        early = rows < self._first
-        return early.astype(int), rows + np.where(early, 0, self._shift)
-
-    @property
-    def cycle(self) -> tuple[int, int, int] | None:
-        """(shift, rows, lanes) where row *i* has turn `(i + shift) % rows % lanes`; else None."""
-        cycle = None if self.remainder is not None else self.whole.cycle
-        return None if cycle is None else (self._shift, *cycle)
-
-    def rows_with(self, name: str, document: int, rows: int | None = None) -> list[int]:
-        stop, found = len(self) if rows is None else rows, list[int]()
+    def rows_with(self, document: int, rows: int) -> list[int]:
+        """Rows that hold a part of a document of the source, of the first `rows`; increasing."""
+        found = list[int]()
         if self.remainder is not None:
             remainder = self.remainder.documents[0]
             for number in numbers_of(remainder, document):
                 found += self.remainder.rows_with(remainder.name, number)
-        last = max(stop + self._shift, 0)
-        later = (row - self._shift for row in self.whole.rows_with(name, document, last))
-        found += [row for row in later if row >= self._first]
-        return sorted({row for row in found if row < stop})
+        last = max(rows + self.shift, 0)
+        later = self.whole.rows_with(self.whole.names[0], document, last)
+        found += [row - self.shift for row in later if row >= self.first + self.shift]
+        return sorted({row for row in found if row < rows})
 
-    def token_counts(self, rows: int) -> dict[str, TokenCounts]:
+    def total(self, rows: int) -> TokenCounts:
+        """Totals of the first `rows` rows."""
         before = self.whole.first_row(self.epoch)
-        late = max(rows - self._first, 0)
+        late = max(rows - self.first, 0)
         found = self.whole.total(before + late) - self.whole.total(before)
         if self.remainder is not None:
-            found += self.remainder.total(min(rows, self._first))
-        return {self.names[0]: found}
+            found += self.remainder.total(min(rows, self.first))
+        return found
 
-    def epochs(self, rows: int) -> dict[str, Fraction]:
-        """See `RowTable`; includes epochs read before."""
-        if self._first > rows:
-            epochs = (self.epoch - self.read) * Fraction(self._first - rows, self._first)
-            return {self.names[0]: self.epoch - epochs}
-        return self.whole.epochs(rows + self._shift)
+    def epochs(self, rows: int) -> Fraction:
+        """Epochs that were read after `rows` rows; includes those read before."""
+        if rows < self.first:
+            return self.read + (self.epoch - self.read) * Fraction(rows, self.first)
+        (found,) = self.whole.epochs(rows + self.shift).values()
+        return found
 
     def budget(self, name: str, recipe: Recipe, used: int) -> SourceBudget:
         """Rows and density available by a recipe, of which some may be read already."""
-        epochs = recipe.epochs_of(name)
-        available = self._rows_in(epochs)
+        available = self._rows_in(recipe.epochs_of(name))
         # Tokens of all these rows; of a row where there are none, 1.
         remainder, late = 0, len(self.whole)
         if self.remainder:
             remainder = self.remainder.summary.trained_tokens
-            late = max(available - self._first, 0)
+            late = max(available - self.first, 0)
         whole = Fraction(self.whole.summary.trained_tokens * late, max(len(self.whole), 1))
         tokens = remainder + whole
-        density = tokens / (self._first + late) if tokens else Fraction(1)
+        density = tokens / (self.first + late) if tokens else Fraction(1)
         return SourceBudget(name, available, density, used)
 
     def _rows_in(self, epochs: Fraction) -> int:
         """Rows available within `epochs` epochs in all."""
         if epochs > self.epoch or self.remainder is None:
-            return max(self.whole.rows_in(epochs) - self._shift, 0)
+            return max(self.whole.rows_in(epochs) - self.shift, 0)
         part = self.epoch - self.read  # the part of an epoch that the remainder is
-        return max(math.ceil((epochs - self.read) / part * self._first), 0)
+        return max(math.ceil((epochs - self.read) / part * self.first), 0)
 
     def repacked(self, used: int, whole: PackedRows) -> "SourceCursor":
         """The source after `used` of its rows, with the remainder repacked like `whole`."""
-        read = self.epochs(used)[self.names[0]]
-        if self.remainder and used < self._first:
+        if self.remainder and used < self.first:
             table, row, epoch = self.remainder, used, self.epoch
         else:
-            table, row = self.whole, used + self._shift
+            table, row = self.whole, used + self.shift
             epoch, within = self.whole.place_of(row)
             if not within:
-                return SourceCursor(whole, epoch=epoch, read=read)
+                return SourceCursor(whole, epoch=epoch, read=self.epochs(used))
             epoch += 1
         remainder = PackedRows(RemainingDocuments(table, row), whole.settings)
-        return SourceCursor(whole, remainder, epoch, read)
+        return SourceCursor(whole, remainder, epoch, self.epochs(used))

@@ -177,8 +177,8 @@ class Timeline:
     """the phases, with numbers as weights"""
     budgets: Sequence[int | None]
     """rows of each phase; None for one that runs until a source is exhausted"""
-    intervals: Sequence[ApportionedInterval]
-    exhaustions: Sequence[Exhaustion]
+    intervals: list[ApportionedInterval]
+    exhaustions: list[Exhaustion]
     halted: Exhaustion | None
     start: int
     """number of the first row"""
@@ -195,7 +195,8 @@ class Timeline:
     @property
     def end(self) -> int:
         """The row after the last."""
-        return self.start + sum(interval.rows for interval in self.intervals)
+        last = self.intervals[-1:]
+        return last[0].start + last[0].rows if last else self.start
 
     def used(self, row: int) -> Sequence[int]:
         """Rows of each source taken before `row`."""
@@ -246,75 +247,52 @@ def make_timeline(
     if on_exhaustion == "refuse":
         _demand(budgets, phases, seq_len, first_phase)
     asked = [phase.budget(seq_len) for phase in phases]
-    progress = _SourceProgress(budgets, start, on_exhaustion)
+    before, renormalizes = [source.used for source in budgets], on_exhaustion == "renormalize"
+    made = Timeline(phases, asked, [], [], None, start, first_phase, before)
     for number, (phase, budget) in enumerate(zip(phases, asked, strict=True), first_phase):
-        if not progress.run(number, phase, budget):
-            break
-    return Timeline(
-        phases=phases,
-        budgets=asked,
-        intervals=progress.intervals,
-        exhaustions=progress.met,
-        halted=progress.halted,
-        start=start,
-        first_phase=first_phase,
-        used_before=[source.used for source in budgets],
-    )
-
-
-class _SourceProgress:
-    """Lays phases out one after another."""
-
-    def __init__(self, budgets: Sequence[SourceBudget], start: int, on_exhaustion: str) -> None:
-        self._budgets, self._row = budgets, start
-        self._renormalizes = on_exhaustion == "renormalize"
-        self._used = [source.used for source in budgets]
-        self.intervals: list[ApportionedInterval] = []
-        self.met: list[Exhaustion] = []
-        self.halted: Exhaustion | None = None
-
-    def run(self, number: int, phase: Phase, budget: int | None) -> bool:
-        """Lay a phase out; returns whether it reached its end."""
-        left = sum(max(limit, 0) for limit in self._limits())
-        end = self._row + (left if budget is None else budget)
+        left = sum(max(limit, 0) for limit in _limits(made, budgets))
+        end = made.end + (left if budget is None else budget)
         # Only proportions count, and 0 is none.
-        of_rows = whole_numbers(_shares(self._budgets, phase))
-        of_tokens = whole_numbers([exact(phase.weight(each.name)) for each in self._budgets])
-        while self._row < end:
+        of_rows = whole_numbers(_shares(budgets, phase))
+        of_tokens = whole_numbers([exact(phase.weight(each.name)) for each in budgets])
+        while made.end < end:
             weighs = any(of_rows)
-            dry = self._interval(number, of_rows, of_tokens, end) if weighs else None
-            if dry is not None and (self._renormalizes or budget is not None):
+            dry = _add_interval(made, budgets, number, of_rows, of_tokens, end) if weighs else None
+            if dry is not None and (renormalizes or budget is not None):
                 of_rows[dry] = of_tokens[dry] = 0
-                self.met.append(Exhaustion(self._budgets[dry].name, number, self._row))
-            if self._row < end and not (weighs and self._renormalizes):
-                self.halted = None if budget is None else self.met[-1]
-                return False
-        return True
+                made.exhaustions.append(Exhaustion(budgets[dry].name, number, made.end))
+            if made.end < end and not (weighs and renormalizes):
+                return made if budget is None else replace(made, halted=made.exhaustions[-1])
+    return made
 
-    def _interval(
-        self, number: int, of_rows: list[int], of_tokens: list[int], end: int
-    ) -> int | None:
-        """Add the next interval; returns the source whose exhaustion ends it."""
-        limits = self._limits()
-        for source, limit in enumerate(limits):  # an amendment may allow less than is used already
-            if limit < 0 and of_rows[source]:
-                return source
-        tree, total = Apportionment(of_rows), sum(of_tokens)
-        rows, dry = tree.first_beyond(limits)
-        if rows:
-            weighed = zip(self._budgets, of_tokens, strict=True)
-            shares = {source.name: weight / total for source, weight in weighed if weight}
-            rows, used = min(rows, end - self._row), tuple(self._used)
-            interval = ApportionedInterval(self._row, rows, number, shares, tree, used)
-            self.intervals.append(interval)
-            self._row += rows
-            self._used = interval.used(self._row)
-        return dry if self._row < end else None
 
-    def _limits(self) -> list[int]:
-        """Rows that each source has left."""
-        taken = zip(self._budgets, self._used, strict=True)
-        return [each.available - used for each, used in taken]
+def _add_interval(
+    made: Timeline,
+    budgets: Sequence[SourceBudget],
+    number: int,
+    of_rows: list[int],
+    of_tokens: list[int],
+    end: int,
+) -> int | None:
+    """Add the next interval; returns the source whose exhaustion ends it."""
+    limits, row = _limits(made, budgets), made.end
+    for source, limit in enumerate(limits):  # an amendment may allow less than is used already
+        if limit < 0 and of_rows[source]:
+            return source
+    tree, total = Apportionment(of_rows), sum(of_tokens)
+    rows, dry = tree.first_beyond(limits)
+    if rows:
+        weighed = zip(budgets, of_tokens, strict=True)
+        shares = {source.name: weight / total for source, weight in weighed if weight}
+        rows, used = min(rows, end - row), tuple(made.used(row))
+        made.intervals.append(ApportionedInterval(row, rows, number, shares, tree, used))
+    return dry if made.end < end else None
+
+
+def _limits(made: Timeline, budgets: Sequence[SourceBudget]) -> list[int]:
+    """Rows that each source has left at the end of a timeline."""
+    taken = zip(budgets, made.used(made.end), strict=True)
+    return [each.available - used for each, used in taken]
 
 
 def _demand(

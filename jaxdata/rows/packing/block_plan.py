@@ -183,10 +183,9 @@ class BlockPlan:
         inside = np.lexsort((self.start, self.document, row))
         first = inside[self.row_starts[:-1]]
         order = np.lexsort((self.start[first], self.document[first]))
-        rank = np.empty_like(order)
-        rank[order] = np.arange(self.rows)
-        by_row = np.lexsort((self.start, self.document, rank[row]))
-        row_starts = np.append(0, np.cumsum(np.diff(self.row_starts)[order]))
+        counts = np.diff(self.row_starts)[order]
+        by_row = inside[consecutive(self.row_starts[order], counts)]
+        row_starts = np.append(0, np.cumsum(counts))
         return BlockPlan(row_starts, *(column[by_row] for column in self.columns))
 
 

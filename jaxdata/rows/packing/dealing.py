@@ -8,8 +8,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from jaxdata.base.lazy import cached_property
-from jaxdata.base.ragged import Ints, consecutive
+from jaxdata.base.ragged import Ints, by_value, consecutive
 from jaxdata.base.seeds import Permutation, derive, shuffled_groups
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.plan_cache import cached_table
@@ -123,12 +122,9 @@ class ChunkOrder(DocumentOrder):
         """(chunks + 1,) the first document of each chunk"""
         key = derive(settings.seed, "segments", documents.name)
         self._order = Permutation(len(self.starts) - 1, key)
-
-    @cached_property
-    def bounds(self) -> Ints:
         chunks = self._order(np.arange(len(self._order)))
         ends = np.append(0, np.cumsum(np.diff(self.starts)[chunks]))
-        return np.append(ends[: -1 : self._chunks], ends[-1])
+        self.bounds = np.append(ends[: -1 : self._chunks], ends[-1])
 
     def documents_of(self, first: int, stop: int) -> Ints:
         places = np.arange(first * self._chunks, min(stop * self._chunks, len(self._order)))
@@ -141,8 +137,7 @@ class ChunkOrder(DocumentOrder):
     def documents_at(self, positions: Ints) -> Ints:
         found = np.empty_like(positions)
         block = np.searchsorted(self.bounds, positions, side="right") - 1
-        for number in np.unique(block).tolist():
-            mine = np.flatnonzero(block == number)
+        for number, mine in by_value(block):
             here = self.documents_of(number, number + 1)
             found[mine] = here[positions[mine] - self.bounds[number]]
         return found

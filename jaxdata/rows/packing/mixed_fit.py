@@ -8,7 +8,7 @@ share arrays; the keys of items and the counts of rows keep them apart.
 
 from functools import lru_cache
 from math import gcd
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -129,11 +129,6 @@ class PooledRows:
         """(blocks,) rows of each block."""
         begun = self.per_block(self.block[self.held > 0])
         return begun + self.per_block(self.block_of[self._alone])
-
-    def fewest(self) -> Ints:
-        """(blocks,) rows that the slots of all items of a block need at least."""
-        slots = np.append(0, np.cumsum(self.sizes, dtype=np.int64))[self.bounds]
-        return -(-np.diff(slots) // self.capacity)
 
     def items_of(self, block: int, *, placed: bool) -> Ints:
         """The items of a block that are not as large as a row: all, or those in no row."""
@@ -299,11 +294,8 @@ def _begin_rows(rows: PooledRows, left: Ints) -> Ints:
     return np.delete(left, largest)
 
 
-Number = TypeVar("Number", int, Ints)
-
-
-def _too_many(rows: Number, needed: Number) -> Any:
-    """Whether rows are more than are needed, by some per cent."""
+def _too_many(rows: Any, needed: Any) -> Any:
+    """Whether rows, of a block or of each, are more than are needed, by some per cent."""
     return (rows - needed - 1) * _TOLERATED > needed
 
 
@@ -313,7 +305,9 @@ def _pack_anew(rows: PooledRows) -> None:
     That happens where items have few sizes, such as 26 and 49 in rows of 100.
     """
     counts = rows.row_counts()
-    for block in np.flatnonzero(_too_many(counts, rows.fewest())).tolist():
+    slots = np.append(0, np.cumsum(rows.sizes, dtype=np.int64))[rows.bounds]
+    fewest = -(-np.diff(slots) // rows.capacity)
+    for block in np.flatnonzero(_too_many(counts, fewest)).tolist():
         items, of_all = rows.items_of(block, placed=True), int(np.diff(rows.bounds)[block])
         mine = int(counts[block]) - (of_all - len(items))
         sizes = rows.sizes[items]

@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -15,21 +16,39 @@ from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import identified
 from jaxdata.rows.packing.dealing import of_epoch, resolved
 from jaxdata.rows.packing.planner import DealtBlocks
-from jaxdata.rows.packing.settings import PackSettings, PackSummary
-from jaxdata.rows.table import (
-    MOST_SLOTS,
-    JoinedRows,
-    RowShape,
-    RowTable,
-    Segments,
-    TokenCounts,
-    joint,
-)
+from jaxdata.rows.packing.settings import PackSettings
+from jaxdata.rows.table import JoinedRows, RowTable, Segments, TokenCounts, joint, rows_of_epochs
 
 _OPEN = 1.25  # blocks of a lane whose pages are needed at a time; 1.05 measured in a long run
 _CACHED_COUNTS = 64
 MOST_EPOCHS = 10_000
 """that are dealt anew: each takes a plan"""
+
+
+@dataclass(frozen=True)
+class PackSummary:
+    """Totals of one epoch of packed rows; in slots (= tokens), except `documents` and `rows`.
+
+    `slots = trained_tokens + overlap_tokens + boundary_tokens + padding`.
+    """
+
+    documents: int
+    rows: int
+    slots: int
+    trained_tokens: int
+    """targets with loss, stored masks not counted"""
+    overlap_tokens: int
+    """slots of masked context"""
+    boundary_tokens: int
+    """slots without a target: last tokens of documents (`concat`)"""
+    padding: int
+    dropped_tokens: int
+    """targets in no row (`crop`)"""
+
+    @property
+    def fill(self) -> float:
+        """Share of slots that are not padding."""
+        return 1 - self.padding / self.slots if self.slots else 1.0
 
 
 class PackedRows(RowTable):
@@ -43,24 +62,18 @@ class PackedRows(RowTable):
     def __init__(self, documents: Documents, settings: PackSettings) -> None:
         self.documents = (documents,)
         self.settings = settings = resolved(documents, settings)
-        self.shape = RowShape(settings.seq_len, settings.positions, settings.multiple)
-        self._source = documents
-        self._keep(first := DealtBlocks(documents, of_epoch(settings, documents, 0)))
+        self.seq_len, self.positions = settings.seq_len, settings.positions
+        self.multiple, self._source = settings.multiple, documents
+        first = DealtBlocks(documents, of_epoch(settings, documents, 0))
         list(first.plans([*first.planner.packed]))  # which are soon read
-
-    def _keep(self, first: DealtBlocks) -> None:
-        """Begin with the deal of the first epoch."""
+        self.epoch_rows = first.rows
+        """of the first epoch, and, dealt once, of every one"""
         self._deals, self._counted = {0: first}, dict[int, TokenCounts]()
-        self._anew = self.settings.reshuffle == "documents" and first.rows > 0
+        self._anew = settings.reshuffle == "documents" and first.rows > 0
         self._starts = np.array([0, first.rows])
 
     def __len__(self) -> int:
         return self.epoch_rows
-
-    @property
-    def epoch_rows(self) -> int:
-        """Rows of the first epoch, and, dealt once, of every one."""
-        return self._deals[0].rows
 
     @property
     def in_words(self) -> str:
@@ -87,9 +100,8 @@ class PackedRows(RowTable):
     def _epoch_starts(self, epoch: int = 0, row: int = -1) -> Ints:
         """(epochs + 1,) where epochs begin, dealt anew: up to an epoch, or the one after a row."""
         starts = self._starts
-        self._check_epoch(
-            max(epoch - 1, row // (2 * self.epoch_rows))
-        )  # epochs differ by a few rows
+        # Epochs differ by a few rows.
+        self._check_epoch(max(epoch - 1, row // (2 * self.epoch_rows)))
         while len(starts) <= epoch or starts[-1] <= row:
             starts = np.append(starts, starts[-1] + self.deal(len(starts) - 1).rows)
             self._starts = starts
@@ -170,7 +182,7 @@ class PackedRows(RowTable):
         epoch, within = self.place(rows)
         return Segments.gather(epoch, lambda e, mine: self.deal(e).segments(e, within[mine]))
 
-    def row_work(self, rows: Ints, window: int = MOST_SLOTS) -> Ints:
+    def row_work(self, rows: Ints, window: int) -> Ints:
         epoch, within = self.place(rows)
         return joint(epoch, lambda e, mine: self.deal(e).row_work(e, within[mine], window))
 
@@ -212,6 +224,11 @@ class PackedRows(RowTable):
         rest, spans = self.deal(epoch).remaining(epoch, within)
         return self.first_row(epoch) + rest, spans
 
+    def repeated(self, epochs: int | None) -> "RepeatedRows":
+        """Several epochs, as of a table of their own; None for epochs without end."""
+        rows = rows_of_epochs(len(self), epochs)
+        return RepeatedRows(self, rows if epochs is None else self.first_row(epochs))
+
     def rows_with(self, _: str, document: int, rows: int | None = None) -> list[int]:
         stop, found = len(self) if rows is None else rows, list[int]()
         for epoch in range(self.place_of(stop - 1)[0] + 1 if stop else 0):
@@ -221,7 +238,7 @@ class PackedRows(RowTable):
 
 
 class RepeatedRows(PackedRows):
-    """Several epochs of a packed source, each in its own order.
+    """Several epochs of a packed source, each in its own order; made by `PackedRows.repeated`.
 
     Its identity is that of one epoch, so a run can be extended by more repetitions.
     """
@@ -247,7 +264,6 @@ class ConcatenatedRows(JoinedRows):
 
     def __init__(self, tables: Sequence[PackedRows], limit: int | None = None) -> None:
         self.held: list[PackedRows] = list(tables)
-        self.firsts = range(len(tables))
         self.shape = tables[0].shape
         self.documents = [table.documents[0] for table in tables]
         self._ends = np.cumsum([len(table) for table in tables])

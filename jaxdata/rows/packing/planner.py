@@ -26,12 +26,12 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.processes import answers, available_cores, forget_in_forks
 from jaxdata.base.progress import progress_bar
-from jaxdata.base.ragged import AnyInts, Bools, Ints, consecutive
+from jaxdata.base.ragged import AnyInts, Bools, Ints, consecutive, in_runs
 from jaxdata.base.seeds import Permutation, derive
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.plan_cache import cached_table
 from jaxdata.rows.lanes import Lanes
-from jaxdata.rows.packing.block_plan import BlockPlan, BlockSize, Packed, RowSize
+from jaxdata.rows.packing.block_plan import BlockPlan, Packed, RowSize
 from jaxdata.rows.packing.dealing import DocumentOrder, order_of
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.packing.strategies import STRATEGIES
@@ -160,7 +160,7 @@ class Planner:
     def table(self) -> Ints:
         """One line a block, int64 (blocks, 9): the columns of `BlockTable`."""
         blocks, lines = len(self.order.bounds) - 1, list[list[int]]()
-        tasks = list(_groups(self.order.bounds, range(blocks), _A_TASK, blocks))
+        tasks = self._groups(range(blocks), _A_TASK, blocks)
         few = len(self.documents) < _WORTH_WORKERS or self.documents.store is None
         seen = len(tasks) > 1  # else it is soon done, as each block of a stream of text
         with progress_bar(f"planning {self.documents.name}") if seen else nullcontext() as progress:
@@ -173,7 +173,7 @@ class Planner:
     def measure(self, blocks: range) -> list[list[int]]:
         """The lines of some blocks in the table; those of many are packed together."""
         most, lines = max(_SIZES // self.settings.seq_len, _SOME_BLOCKS), list[list[int]]()
-        for some in _groups(self.order.bounds, blocks, _TOGETHER, most):
+        for some in self._groups(blocks, _TOGETHER, most):
             first = self.order.bounds[some.start : some.stop + 1]
             bounds, counts = first - first[0], np.diff(first)
             lengths = self._lengths(self.order.documents_of(some.start, some.stop))
@@ -188,6 +188,12 @@ class Planner:
             lines += [[*each, *one.size] for each, one in zip(numbers, packed, strict=True)]
         return lines
 
+    def _groups(self, blocks: range, documents: int, most: int) -> list[range]:
+        """Consecutive blocks, `most` or fewer, of about so many documents."""
+        held = np.diff(self.order.bounds).tolist()
+        runs = in_runs(blocks, held.__getitem__, lambda: documents, most)
+        return [range(run[0], run[-1] + 1) for run, _ in runs]
+
     def _lengths(self, documents: Ints) -> NDArray[np.unsignedinteger]:
         lengths: NDArray[np.unsignedinteger] = self.documents.lengths[documents]
         stated = self.documents.stated_lengths
@@ -197,19 +203,6 @@ class Planner:
                 "verify names what is damaged"
             )
         return lengths
-
-
-def _groups(bounds: Ints, blocks: range, documents: int, most: int) -> Iterator[range]:
-    """Consecutive blocks, `most` or fewer, of at most so many documents; or single blocks."""
-    first, starts = blocks.start, bounds.tolist()
-    for block in blocks:
-        if block > first and (
-            starts[block + 1] - starts[first] > documents or block - first == most
-        ):
-            yield range(first, block)
-            first = block
-    if blocks.stop > first:
-        yield range(first, blocks.stop)
 
 
 _LEAST_BYTES = 2**29
@@ -282,19 +275,6 @@ def _memory() -> int:
 PLANS = PlanMemory(max(_LEAST_BYTES, int(_memory() * _SHARE)))
 
 
-class _Visits(NamedTuple):
-    """The blocks in the order in which an epoch visits them."""
-
-    order: Ints
-    ends: Ints
-    """(blocks,) rows up to the end of each"""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        return self.order.nbytes + self.ends.nbytes
-
-
 class DealtBlocks:
     """Blocks of a source, and the rows of each; rows are numbered within an epoch.
 
@@ -312,39 +292,33 @@ class DealtBlocks:
         self.rows = int(self.table.rows.sum())
         """of an epoch"""
         self.lanes = Lanes(self.rows, settings.lanes or 1)
+        self.targets = int(self.table.targets.sum())
+        """tokens of all documents, without the first of each"""
+        self.whole = self._in_blocks(slice(None))
+        """totals of an epoch"""
         self._token = PLANS.owned_by(self)
 
     def __len__(self) -> int:
         return len(self.table.rows)
-
-    @cached_property
-    def whole(self) -> TokenCounts:
-        """Totals of an epoch."""
-        return self._in_blocks(slice(None))
-
-    @property
-    def targets(self) -> int:
-        """Tokens of all documents, without the first of each."""
-        return int(self.table.targets.sum())
 
     def token_counts(self, epoch: int, rows: int) -> TokenCounts:
         """Totals of the first `rows` rows of an epoch: those of whole blocks from the table."""
         blocks, held = self._visited(epoch, rows)
         total = self._in_blocks(blocks[held == self.table.rows[blocks]])
         begun = self._positions(epoch, (held > 0) & (held < self.table.rows[blocks]))
-        if len(seen := begun[self.lanes.visited(begun, rows)]):
+        if len(seen := begun[self.lanes.row(begun) < rows]):
             total += self._counts_in(self._at_positions(epoch, seen))
         return total
 
     def _in_blocks(self, chosen: Ints | slice) -> TokenCounts:
-        return self._counts(BlockSize(*(int(each[chosen].sum()) for each in self.table[3:])))
+        return self._counts(*(int(each[chosen].sum()) for each in self.table[3:]))
 
     def _counts_in(self, found: Segments) -> TokenCounts:
         """Totals of rows, from all their segments."""
         last = self._source.lengths[found.document].astype(np.int64) - 1
         # The last target; where a token fills a slot without one, the slot after it does not count.
         ends = (found.start < np.maximum(last, 1)) & (found.start + found.slots >= last)
-        size = BlockSize(
+        return self._counts(
             rows=len(set(found.row.tolist())),
             filled=int(found.slots.sum()),
             trained=int(targets_in(self._source, found).sum()),
@@ -352,19 +326,13 @@ class DealtBlocks:
             begun=int(np.count_nonzero(found.start == 0)),
             finished=int(np.count_nonzero(ends)),
         )
-        return self._counts(size)
 
-    def _counts(self, size: BlockSize) -> TokenCounts:
-        slots = size.rows * self.settings.seq_len
-        return TokenCounts(
-            rows=size.rows,
-            begun=size.begun,
-            slots=slots,
-            trained_tokens=size.trained,
-            overlap_tokens=size.overlap,
-            padding=slots - size.filled,
-            finished=size.finished,
-        )
+    def _counts(
+        self, rows: int, filled: int, trained: int, overlap: int, begun: int, finished: int
+    ) -> TokenCounts:
+        """Totals of rows, from what `BlockSize` says of them."""
+        slots = rows * self.settings.seq_len
+        return TokenCounts(rows, begun, slots, trained, overlap, slots - filled, finished)
 
     def segments(self, epoch: int, rows: Ints) -> Segments:
         """Segments of some rows of an epoch, in any order."""
@@ -387,8 +355,7 @@ class DealtBlocks:
         """See `RowTable.row_work`; that of a block is worked out once and kept."""
         found = np.empty(len(rows), np.int64)
         parts = list(self._blocks_of(epoch, self.lanes.position(rows)))
-        blocks = [block for block, _, _ in parts]
-        unknown = [each for each in blocks if (self._token, "work", each, window) not in PLANS]
+        unknown = [each for each, *_ in parts if (self._token, "work", each, window) not in PLANS]
         for block, plan in zip(unknown, self.plans(unknown), strict=True):
             self._work(block, window, plan)
         for block, chosen, mine in parts:
@@ -460,8 +427,8 @@ class DealtBlocks:
         blocks, held = self._visited(epoch, row)
         untouched = np.sort(blocks[held == 0])
         spans = np.stack([self.table.first[untouched], self.table.documents[untouched]], axis=1)
-        begun = self._positions(epoch, held > 0)
-        return np.sort(self.lanes.row(begun[~self.lanes.visited(begun, row)])), spans
+        begun = self.lanes.row(self._positions(epoch, held > 0))
+        return np.sort(begun[begun >= row]), spans
 
     def rows_with(self, epoch: int, document: int) -> Ints:
         """The rows of an epoch that hold a part of a document, increasing."""
@@ -485,12 +452,12 @@ class DealtBlocks:
         rows = self.table.rows[order[visits]]
         return consecutive(ends[visits] - rows, rows)
 
-    def _visits(self, epoch: int) -> _Visits:
-        """The blocks in the order of an epoch, and the rows up to the end of each."""
+    def _visits(self, epoch: int) -> Ints:
+        """The blocks in the order of an epoch, and the rows up to the end of each; (2, blocks)."""
 
-        def make() -> _Visits:
+        def make() -> Ints:
             order = self._shuffled(len(self), "blocks", epoch)
-            return _Visits(order, np.cumsum(self.table.rows[order]))
+            return np.stack([order, np.cumsum(self.table.rows[order])])
 
         return PLANS.get((self._token, "blocks", epoch), make)
 

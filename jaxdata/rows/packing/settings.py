@@ -1,11 +1,10 @@
-"""The settings of packing, and the totals of an epoch of packed rows."""
+"""The settings of packing: the arguments of `pack`, checked."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from jaxdata.base.errors import InputError
+from jaxdata.base.errors import InputError, either
 from jaxdata.base.settings import Count, Natural, Settings, registered, setting
 from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.strategies import STRATEGIES
@@ -85,8 +84,7 @@ class PackSettings(PackSection):
         if self.overlap > half:
             raise InputError(f"overlap={self.overlap!r}: expected 0 to seq_len/2 = {half}")
         if self.overlap and not STRATEGIES[self.strategy].takes_overlap:
-            names = sorted(name for name, each in STRATEGIES.items() if each.takes_overlap)
-            able = " or ".join(map(repr, names))
+            able = either(sorted(n for n, each in STRATEGIES.items() if each.takes_overlap))
             raise InputError(
                 f"overlap={self.overlap} with strategy={self.strategy!r}: {self.strategy} cuts no "
                 f"windows that could overlap; use overlap=0, or strategy {able}"
@@ -99,29 +97,3 @@ class PackSettings(PackSection):
         if self.lanes is not None and self.lanes & (self.lanes - 1):
             raise InputError(f"lanes={self.lanes}: expected a power of two")
         return self
-
-
-@dataclass(frozen=True)
-class PackSummary:
-    """Totals of one epoch of packed rows; in slots (= tokens), except `documents` and `rows`.
-
-    `slots = trained_tokens + overlap_tokens + boundary_tokens + padding`.
-    """
-
-    documents: int
-    rows: int
-    slots: int
-    trained_tokens: int
-    """targets with loss, stored masks not counted"""
-    overlap_tokens: int
-    """slots of masked context"""
-    boundary_tokens: int
-    """slots without a target: last tokens of documents (`concat`)"""
-    padding: int
-    dropped_tokens: int
-    """targets in no row (`crop`)"""
-
-    @property
-    def fill(self) -> float:
-        """Share of slots that are not padding."""
-        return 1 - self.padding / self.slots if self.slots else 1.0

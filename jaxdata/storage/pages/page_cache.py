@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxdata.base.errors import DatasetError, InputError, log
+from jaxdata.base.errors import DatasetError, InputError, log, warn_once
 from jaxdata.base.threads import TICK, Threads, check_stop, pause
 from jaxdata.storage.local import locked, map_file, open_plain
 from jaxdata.storage.pages.read_counts import ENTRIES, READS, ReadCounts
@@ -87,14 +87,14 @@ class PageCache:
 
     def __init__(self, folder: Path, most: int) -> None:
         self.most, self.folder = most, folder
-        self._pages, self._labelled = folder / PAGES, set[str]()
+        self._pages = folder / PAGES
         make_folder(folder)
         self._counts = READS.share(folder / COUNTS)
         self._maps: OrderedDict[str, tuple[memoryview, float]] = OrderedDict()
         self._wanted: dict[str, Future[None]] = {}
         self._lock, self._threads, self._closed = threading.Lock(), Threads(_THREADS), False
         self._added = most  # nothing is known yet
-        self._refused_until, self._said = 0.0, set[str]()
+        self._refused_until, self._damaged = 0.0, False
 
     def get(self, names: Sequence[str]) -> list[memoryview | None]:
         """The content of pages, as far as they are here."""
@@ -121,11 +121,12 @@ class PageCache:
             if compare and not is_whole(page, name):
                 page.unlink(missing_ok=True)
                 READS.add(damaged_pages=1)
-                self._say(
-                    "damage",
-                    f"{page} is not what was written there: it is fetched again, as every such "
-                    "page is; look after the disk. `jaxdata cache verify` checks all pages",
-                )
+                if not self._damaged:
+                    self._damaged = True
+                    log.warning(
+                        f"{page} is not what was written there: it is fetched again, as every such "
+                        "page is; look after the disk. `jaxdata cache verify` checks all pages"
+                    )
                 return None
             data = map_file(page)[: -END.size]
             os.utime(page)
@@ -158,8 +159,8 @@ class PageCache:
                 path.parent.mkdir(exist_ok=True)
             with temporary.open("ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if not _is_at(temporary, file.fileno()):  # another process has just published it
-                    return False
+                if not os.path.samestat(temporary.stat(), os.fstat(file.fileno())):
+                    return False  # another process has just published it
                 try:
                     if path.exists():  # before this was opened
                         raise FileExistsError
@@ -176,7 +177,7 @@ class PageCache:
                     raise
         except FileExistsError:
             return True
-        except (BlockingIOError, FileNotFoundError):  # another process has it; it was evicted
+        except (BlockingIOError, FileNotFoundError):  # another process has it, or had it just now
             return False
         except OSError as error:
             self._refuse(error)
@@ -195,18 +196,11 @@ class PageCache:
     def _refuse(self, error: OSError) -> None:
         if not self._closed:
             self._refused_until = time.monotonic() + _PAUSE_SECONDS
-            self._say(
-                "refusal",
+            warn_once(
                 f"no pages can be kept in {self.folder} ({error.strerror or error}): free space "
                 "there, or let JAXDATA_CACHE name another folder that you may write. Until then "
-                "exactly what rows need is fetched, with far more requests",
+                "exactly what rows need is fetched, with far more requests"
             )
-
-    def _say(self, what: str, text: str) -> None:
-        """Say something once."""
-        if what not in self._said:
-            self._said.add(what)
-            log.warning("%s", text)
 
     def make_room(self) -> None:
         """Evict what is beyond the limit; one process at a time."""
@@ -229,10 +223,10 @@ class PageCache:
 
     def label(self, sha256: str, text: str) -> None:
         """Say what file it is that pages are of, for people who look at the cache."""
-        if sha256 not in self._labelled:
-            self._labelled.add(sha256)
-            with suppress(OSError):
-                (self.folder / LABELS / key_of(sha256)).write_text(text)
+        label = self.folder / LABELS / key_of(sha256)
+        with suppress(OSError):
+            if not label.exists():
+                label.write_text(text)
 
     def want(self, pages: Iterable[Wanted]) -> None:
         """Fetch pages that are neither here nor asked for, after those that were wanted before."""
@@ -278,12 +272,6 @@ class PageCache:
         self._counts.unlink(missing_ok=True)
 
 
-def _is_at(path: Path, file: int) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(path.stat(), os.fstat(file))
-    return False
-
-
 def is_whole(path: str | Path, name: str) -> bool:
     """Whether a file is what was written as page `name`; read, not mapped, as disks may fail.
 
@@ -320,10 +308,9 @@ def page_cache() -> PageCache | None:
         try:
             _open[key] = PageCache(place_of(root), limit_bytes(root))
         except OSError as error:
-            log.warning(
-                "no pages are cached in %s (%s): what rows need is fetched range by range; "
-                "JAXDATA_CACHE names another folder",
-                *(root, str(error)),  # with its frames, these would live as long as the record
+            log.warning(  # without the error, whose frames would live as long as the record
+                f"no pages are cached in {root} ({error}): what rows need is fetched range by "
+                "range; JAXDATA_CACHE names another folder"
             )
     return _open[key]
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
@@ -77,14 +78,14 @@ class PagedFiles:
     Args:
         url: of the folder of the files.
         files: the files.
-        checksums: of all pages, asked for once.
+        checksums: of all pages, asked for as often as one is fetched.
         spills: where the documents end that lie across ends of pages.
     """
 
     def __init__(
         self, url: str, files: Sequence[StoredFile], checksums: Checksums, spills: Spills
     ) -> None:
-        self._url, self._files, self._read_checksums = url, files, checksums
+        self._url, self._files, self._checksums = url, files, checksums
         self._first = np.cumsum([0, *(-(-file.size // PAGE_BYTES) for file in files)])
         self._exact = ExactRanges(url, [file.name for file in files])
         self._damaged: dict[int, DatasetError] = {}
@@ -95,10 +96,6 @@ class PagedFiles:
         """whether pages are worth fetching: whoever reads knows which will be used"""
         self.dealt_by_pages = False
         """whether documents that share a page are needed together, and their neighbours are not"""
-
-    @cached_property
-    def _checksums(self) -> NDArray[np.uint32]:
-        return self._read_checksums()
 
     @cached_property
     def _cache(self) -> PageCache | None:
@@ -209,7 +206,7 @@ class PagedFiles:
         """The content of a page and what spills over its end, as it was written, in one piece."""
         file, start, stop = self._place(page)
         stored = self._files[file]
-        checksum = self._checksums[self._first[file] + start // PAGE_BYTES]
+        checksum = self._checksums()[self._first[file] + start // PAGE_BYTES]
         if self._cache is not None:
             self._cache.label(stored.version, f"{self._url}\n{stored.name}")
         for _ in range(2):  # it may be damaged on the way, or in the bucket
@@ -292,7 +289,11 @@ def cached_column(
     return found
 
 
-class FarColumn:
+Read = Callable[[Ints, Ints], list[Any]]
+"""(first byte, byte after the last) of each range, int64 (ranges,) -> their bytes."""
+
+
+class FarColumn(NDArrayOperatorsMixin):
     """A read-only array that fetches spans of entries as they are asked for.
 
     It is indexed by integers, arrays of integers and slices; for anything else that an array does,
@@ -301,7 +302,7 @@ class FarColumn:
     Args:
         size: number of entries.
         dtype: their type.
-        read: `(first byte, byte after the last)` of each range, int64 (ranges,) -> their bytes.
+        read: fetches ranges of bytes.
         whole: fetches all of it.
 
     >>> data = np.arange(5_000, dtype="<u4")
@@ -313,11 +314,7 @@ class FarColumn:
     """
 
     def __init__(
-        self,
-        size: int,
-        dtype: np.dtype[Any],
-        read: Callable[[Ints, Ints], list[Any]],
-        whole: Callable[[], AnyArray],
+        self, size: int, dtype: np.dtype[Any], read: Read, whole: Callable[[], AnyArray]
     ) -> None:
         self.shape, self.dtype, self._read, self._fetch_whole = (size,), dtype, read, whole
         self._values: AnyArray = np.empty(size, dtype)  # what is not written takes no memory
@@ -332,6 +329,10 @@ class FarColumn:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         return np.array(self._whole(), dtype, copy=copy)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        arrays = (np.asarray(each) if isinstance(each, FarColumn) else each for each in inputs)
+        return getattr(ufunc, method)(*arrays, **options)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -349,6 +350,8 @@ class FarColumn:
         if isinstance(index, slice):
             index = np.arange(*index.indices(len(self)))
         given = np.asarray(index)
+        if given.dtype == bool:
+            return self._whole()[given]
         places: Ints = np.where(given < 0, given + len(self), given).astype(np.int64)
         if places.size and not 0 <= places.min() <= places.max() < len(self):
             raise IndexError(f"index out of bounds of a column of {len(self)} entries")

@@ -140,13 +140,11 @@ def refuse(tokenizer: Tokenizer, differs: EncoderDiffers) -> None:
 
 def attach(tokenizer: Tokenizer, choice: Choice) -> None:
     """Let a tokenizer encode by what was chosen; by its library where that is not the same here."""
-    kind = next((kind for kind in ENCODERS if kind.name == choice.name), None)
     tokenizer.guard = None
-    try:
-        if kind is not None and kind.version() == choice.version:
-            tokenizer.guard = GuardedEncoder(kind(tokenizer), choice, tokenizer)
-    except Refused:
-        return
+    for kind in ENCODERS:
+        with suppress(Refused):
+            if kind.name == choice.name and kind.version() == choice.version:
+                tokenizer.guard = GuardedEncoder(kind(tokenizer), choice, tokenizer)
 
 
 def kept_verdict(tokenizer: Tokenizer, versions: Sequence[str]) -> Verdict | None:

@@ -17,7 +17,7 @@ from jaxdata.tokenizers.base import (
     O200K_SPLIT,
     CannotEncode,
     Tokenizer,
-    fails_on_text,
+    told_as,
 )
 from jaxdata.tokenizers.encoders.base import Encoder, Refused
 from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer, steps_of
@@ -84,13 +84,11 @@ class FastokensEncoder(Encoder):
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         library = _fastokens()
-        try:
+        with told_as(Refused, "fastokens cannot read it"):
             if isinstance(tokenizer, HuggingFaceTokenizer):
                 made = library.from_json_str(tokenizer.as_json())
             else:
                 made = _of_ranks(library, tokenizer.files())
-        except ValueError as error:
-            raise Refused(f"fastokens cannot read it: {error}") from None
         self._encode = made.encode_batch_flat
 
     @classmethod
@@ -106,12 +104,8 @@ class FastokensEncoder(Encoder):
             raise Refused(f"its way of splitting is not known: {rule[:60]}")
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        try:
+        with told_as(CannotEncode, "fastokens fails on a text"):
             flat, edges = self._encode(list(texts), split_special_tokens=True)
-        except BaseException as error:
-            if not fails_on_text(error):
-                raise
-            raise CannotEncode(f"fastokens fails on a text: {error}") from error
         ids = np.frombuffer(flat, "<u4")
         return [ids[start:stop] for start, stop in pairwise(np.frombuffer(edges, "<u8").tolist())]
 

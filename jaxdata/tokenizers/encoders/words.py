@@ -121,12 +121,9 @@ class WordTable:
 def _keys(text: bytes, starts: Ints, sizes: Ints) -> Keys:
     """The first 16 bytes of each word, as two numbers; 0 after its end."""
     eights = np.ndarray(len(text) + 8, "<u8", text + bytes(_WORD), 0, (1,))  # one at each byte
-    return np.stack(
-        [
-            eights.take(starts) & _LOW.take(sizes, mode="clip"),
-            eights.take(starts + 8) & _HIGH.take(sizes, mode="clip"),
-        ]
-    )
+    low = eights.take(starts) & _LOW.take(sizes, mode="clip")
+    high = eights.take(starts + 8) & _HIGH.take(sizes, mode="clip")
+    return np.stack([low, high])
 
 
 def _slot(keys: Keys) -> Ints:

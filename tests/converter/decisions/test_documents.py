@@ -7,7 +7,6 @@ Readers are given anything: never a crash, never a hang, and no record lost with
 import io
 import json
 import os
-from collections import Counter
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -107,10 +106,9 @@ LISTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), max_size=4
 def test_targets_with_loss_and_unknown_tokens_are_counted(
     documents: list[list[int]], unknown: int | None, masked: bool
 ) -> None:
-    counts = Counter[str]()
     masks = [np.array(one) % 2 if masked else None for one in documents]
     pairs = zip(map(np.array, documents), masks, strict=True)
-    count(counts, [document(n) for n in range(3)], [Encoded(*pair) for pair in pairs], unknown)
+    counts = count([document(n) for n in range(3)], [Encoded(*pair) for pair in pairs], unknown)
     rest = [token for one in documents for token in one[1:]]
     assert counts["loss_tokens"] == sum(token % 2 if masked else 1 for token in rest)
     assert counts["unknown_tokens"] == sum(one.count(unknown) for one in documents)  # type: ignore[arg-type]

@@ -117,6 +117,7 @@ def test_what_does_not_fit_the_task_is_refused(tmp_path: Path) -> None:
     says: list[tuple[Path, dict[str, Any], str]] = [
         (rows, {"ids_key": "i"}, "no key 'i'; .*which has 'input_ids', .*with --ids-key"),
         (table, {"mask_key": "l"}, r"no column 'l'; it has .*: .*--mask-key"),
+        (table, {"keep": "url"}, r"no column 'url'; it has .*: name one of these with --keep or"),
         (bad, {"on_error": "fail"}, r"bad\.jsonl:1: 'input_ids' holds a negative id"),
         (table, {"keep_per_token": "height"}, "has no column 'height'; it has 'input_ids', 'weig"),
         (table, {"keep_per_token": "weight,weight:int8"}, "keep_per_token names 'weight' twice"),

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.rows.megatron import gpt_rows
 from jaxdata.rows.megatron import order as blending
 from jaxdata.rows.megatron.order import blend_order, normalized, places_in_datasets
 from jaxdata.testing import distinct_documents, write_dataset
@@ -325,7 +324,7 @@ def test_an_order_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     first = texts(blended(tmp_path))
     assert list((tmp_path / "ours" / "plans").glob("megatron-*.arrays"))
     assert list((tmp_path / "old.jaxdata" / "plans").glob("megatron-*.arrays"))
-    monkeypatch.setattr(gpt_rows, "blend_order", None)
+    monkeypatch.setattr(blending, "blend_order", None)
     assert texts(blended(tmp_path)) == first
 
 

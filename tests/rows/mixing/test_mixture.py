@@ -19,6 +19,7 @@ from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import JoinedRows, TokenCounts
 from jaxdata.testing import distinct_documents
 from tests.rows.mixing.oracle import Plan, Supply, lay_out, shortfalls
+from tests.rows.mixing.test_remainders import one_by_one
 from tests.rows.packing.test_evaluation import listed, table_of
 
 Weights = dict[str, float]
@@ -175,9 +176,10 @@ def test_rows_are_those_of_their_sources_one_after_another(case: Case) -> None:
     assert (len(rows), rows.names) == (len(plan.rows), names)
     assert {**rows.sources} == {n: each.whole for n, (each, _) in legs[-1].cursors.items()}
 
-    def one(row: int) -> tuple[SourceCursor, Any]:
+    def one(row: int) -> tuple[PackedRows, Any]:
         _, source, rank = plan.rows[row]
-        return leg_at(legs, row).cursors[names[source]][0], np.array([rank])
+        table, number = one_by_one(leg_at(legs, row).cursors[names[source]][0], rank)
+        return table, np.array([number])
 
     every = np.arange(len(rows))
     for chosen in (every, every[::-2]):
@@ -186,10 +188,10 @@ def test_rows_are_those_of_their_sources_one_after_another(case: Case) -> None:
         assert listed(rows.origins(rows.segments(chosen))) == [
             (at, plan.rows[row][1], *more)
             for at, row in enumerate(chosen)
-            for cursor, rank in [one(row)]
-            for _, _, *more in listed(cursor.origins(cursor.segments(rank)))
+            for table, number in [one(row)]
+            for _, _, *more in listed(table.origins(table.segments(number)))
         ]
-        work = [cursor.row_work(rank, 3).tolist()[0] for cursor, rank in map(one, chosen)]
+        work = [table.row_work(number, 3).tolist()[0] for table, number in map(one, chosen)]
         assert rows.row_work(chosen, 3).tolist() == work
     assert [(i.start, i.rows, i.phase, i.shares) for i in rows.intervals] == plan.intervals
     assert [(e.source, e.phase, e.row) for e in rows.exhaustions] == plan.exhaustions
@@ -215,7 +217,10 @@ def test_rows_are_those_of_their_sources_one_after_another(case: Case) -> None:
 def test_every_prefix_is_counted_row_by_row(case: Case) -> None:
     rows, (plan, _, legs) = case.made(), case.expected()
     names = [*legs[-1].cursors]
-    most = [max(cursor.lanes for cursor, _ in leg.cursors.values()) for leg in legs]
+    most = [
+        max(table.lanes for cursor, _ in leg.cursors.values() for table in cursor.tables)
+        for leg in legs
+    ]
     taken, totals = dict.fromkeys(names, 0), dict.fromkeys(names, TokenCounts())
     for row, picked in enumerate([*plan.rows, None]):
         assert rows.counts(row) == taken
@@ -225,13 +230,14 @@ def test_every_prefix_is_counted_row_by_row(case: Case) -> None:
             n: each.epochs(before.used(n, plan.rows[:row]))
             for n, (each, _) in before.cursors.items()
         }
-        assert rows.epochs(row) == {n: read[n][n] if n in read else 0 for n in names}
+        assert rows.epochs(row) == {n: read.get(n, 0) for n in names}
         if picked:
             name, rank, leg = names[picked[1]], picked[2], leg_at(legs, row)
             cursor, _ = leg.cursors[name]
             taken[name] += 1
             totals[name] += cursor.total(rank + 1) - cursor.total(rank)
-            [key] = cursor.batch_key(np.array([rank])).tolist()
+            table, number = one_by_one(cursor, rank)
+            [key] = table.batch_key(np.array([number])).tolist()
             sorts = most[legs.index(leg)] > 1 or not case.changes
             assert rows.batch_key(np.array([row])).tolist() == [key if sorts else 0]
     assert rows.counts(len(rows) + 5) == taken

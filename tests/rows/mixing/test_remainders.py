@@ -14,7 +14,7 @@ from jaxdata.rows.mixing.phases import Phase, Recipe
 from jaxdata.rows.mixing.remaining import RemainingDocuments, SourceCursor
 from jaxdata.rows.mixing.timeline import SourceBudget
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.table import RowTable, Segments
+from jaxdata.rows.table import Segments
 from tests.rows.packing.test_evaluation import listed
 from tests.rows.packing.test_packed_rows import STRATEGIES, packings
 
@@ -116,19 +116,19 @@ def cursors_of(case: Case) -> list[tuple[SourceCursor, int]]:
     """A source packed anew twice on the way, and the rows that each packing gave."""
     cursor, found = SourceCursor(case.packed[0]), []
     for table, where in zip(case.packed[1:], case.where, strict=True):
-        some = int(where * 1.5 * (len(cursor) + cursor._first))
-        used = cursor._first if where == 1 else some  # all of what remained, and no more
+        some = int(where * 1.5 * (len(cursor.whole) + cursor.first))
+        used = cursor.first if where == 1 else some  # all of what remained, and no more
         found.append((cursor, used))
         cursor = cursor.repacked(used, table)
-    return [*found, (cursor, cursor._first + 2 * len(cursor))]
+    return [*found, (cursor, cursor.first + 2 * len(cursor.whole))]
 
 
-def one_by_one(cursor: SourceCursor, row: int) -> tuple[RowTable, int, int]:
-    """The table of a row, its number there, and that of the table's documents."""
+def one_by_one(cursor: SourceCursor, row: int) -> tuple[PackedRows, int]:
+    """The table of a row, and its number there."""
     first = len(cursor.remainder) if cursor.remainder is not None else 0
     if cursor.remainder is not None and row < first:
-        return cursor.remainder, row, 1
-    return cursor.whole, cursor.whole.first_row(cursor.epoch) + row - first, 0
+        return cursor.remainder, row
+    return cursor.whole, cursor.whole.first_row(cursor.epoch) + row - first
 
 
 @examples(max_examples=15)
@@ -137,36 +137,20 @@ def test_rows_of_a_cursor_are_the_remainder_and_then_whole_epochs(
     case: Case, data: st.DataObject
 ) -> None:
     for cursor, _ in cursors_of(case):
-        if not len(cursor):
+        if not len(cursor.whole):
             continue
-        most = cursor._first + 2 * len(cursor)
-        rows = [cursor._first, *data.draw(st.lists(st.integers(0, most), max_size=6))]
-        expected, keys, places = [], [], []
-        for at, row in enumerate(rows):
-            table, number, documents = one_by_one(cursor, row)
-            places.append((row, number))
-            found = listed(table.segments(np.array([number])))
-            expected += [(at, documents, *each[2:]) for each in found]
-            keys.append(int(table.batch_key(np.array([number]))[0]))
-        assert listed(cursor.segments(np.array(rows, np.int64))) == expected
-        assert cursor.batch_key(np.array(rows, np.int64)).tolist() == keys
-        tables = [cursor.whole] + [cursor.remainder] * (cursor.remainder is not None)
-        assert cursor.documents == [table.documents[0] for table in tables]
-        assert cursor.lanes == max(table.lanes for table in tables)
-        assert (len(cursor), cursor.shape) == (len(cursor.whole), cursor.whole.shape)
-        work = [one_by_one(cursor, row)[0].row_work(np.array([n]), 3)[0] for row, n in places]
-        assert cursor.row_work(np.array(rows, np.int64), 3).tolist() == work
-        counts = cursor.total(rows[-1] + 1) - cursor.total(rows[-1])
-        table, number, _ = one_by_one(cursor, rows[-1])
+        row = data.draw(st.integers(0, cursor.first + 2 * len(cursor.whole)))
+        counts = cursor.total(row + 1) - cursor.total(row)
+        table, number = one_by_one(cursor, row)
         assert counts == table.total(number + 1) - table.total(number)
         held = defaultdict(set)
-        for row in range(cursor._first + 1):
-            table, number, _ = one_by_one(cursor, row)
+        for row in range(cursor.first + 1):
+            table, number = one_by_one(cursor, row)
             there = table.segments(np.array([number]))
             for each in table.documents[0].in_base(there.document, there.start)[0].tolist():
                 held[each].add(row)
         for document in range(len(case.documents)):
-            told = cursor.rows_with("web", document, cursor._first + 1)
+            told = cursor.rows_with(document, cursor.first + 1)
             assert told == sorted(held[document])
 
 
@@ -176,16 +160,16 @@ def test_epochs_and_budgets_go_on_across_repackings(case: Case, epochs: float) -
     read = Fraction(0)
     recipe = Recipe([Phase(weights={"web": 1})], {"web": epochs}, "halt")
     for cursor, used in cursors_of(case):
-        rest, whole, table = cursor._first, len(cursor), cursor.whole
+        rest, whole, table = cursor.first, len(cursor.whole), cursor.whole
         begun = -(-read // 1) if cursor.remainder is not None else read
         assert (cursor.read, cursor.epoch) == (read, begun)
         times = [read + (begun - read) * Fraction(row, rest) for row in range(rest)]
         for epoch in range(int(begun), int(begun) + 6):
             rows = table.first_row(epoch + 1) - table.first_row(epoch)
             times += [epoch + Fraction(row, rows) for row in range(rows)]
-        assert [cursor.epochs(row)["web"] for row in range(len(times))] == times
+        assert [cursor.epochs(row) for row in range(len(times))] == times
         available = next((row for row, each in enumerate(times) if each >= epochs), 0)
-        tokens, rows = cursor.whole.summary.trained_tokens, len(cursor)
+        tokens, rows = cursor.whole.summary.trained_tokens, whole
         if rest:
             late = max(available - rest, 0)
             tokens = cursor.remainder.summary.trained_tokens + Fraction(tokens * late, whole)
@@ -203,10 +187,11 @@ def test_every_target_is_trained_once_an_epoch_however_often_it_is_packed(case: 
     epochs = last.epoch + 1
     for cursor, used in cursors:
         whole = [cursor.whole.first_row(each) for each in (cursor.epoch, epochs)]
-        rows = used if cursor is not last else cursor._first + whole[1] - whole[0]
-        found = cursor.segments(np.arange(rows))
-        for number, documents in enumerate(cursor.documents):
-            mine = found.take(np.flatnonzero(found.source == number))
+        rows = used if cursor is not last else cursor.first + whole[1] - whole[0]
+        placed = [one_by_one(cursor, row) for row in range(rows)]
+        for table in cursor.tables:
+            numbers = [number for one, number in placed if one is table]
+            mine, [documents] = table.segments(np.array(numbers, np.int64)), table.documents
             document, start = documents.in_base(mine.document, mine.start)
             there = Segments(mine.row, mine.source, document, start, mine.slots, mine.context)
             times.update(targets_of_ranges(there, mine, documents))

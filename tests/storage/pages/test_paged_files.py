@@ -377,6 +377,14 @@ def test_a_far_column_is_the_array(lookups: list[list[int]]) -> None:
         column[np.array([SIZE])]
 
 
+def test_operators_and_flags_take_the_whole_of_a_far_column() -> None:
+    column: Any = far_column()[0]
+    assert ((column > 2**31) == (DATA > 2**31)).all()
+    assert (column == DATA).all()
+    assert (column - column == 0).all()
+    assert column[DATA > 2**31].tolist() == DATA[DATA > 2**31].tolist()
+
+
 def test_what_is_here_is_not_fetched_again_and_many_spans_are_the_whole() -> None:
     column, fetched = far_column()
     for _ in range(3):

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import IO
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.inputs.files import Block, Data, FilePart, InputFile, ReadSettings
+from jaxdata.converter.inputs.files import Blocks, Data, FilePart, InputFile, ReadSettings
 from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, Unreadable, reading, too_long
 from jaxdata.converter.inputs.reading import Format, SplittableFormat, next_multiple, register
 from jaxdata.converter.inputs.streams import lines, pass_line
@@ -26,13 +26,7 @@ class JsonLines(SplittableFormat):
     def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[bytes | Unreadable]:
         return _without_mark(lines(stream, settings.record_bytes))
 
-    def cut(
-        self,
-        number: int,
-        file: InputFile,
-        settings: ReadSettings,  # noqa: ARG002
-        unit_bytes: int,
-    ) -> Iterator[Block]:
+    def cut(self, number: int, file: InputFile, _: ReadSettings, unit_bytes: int) -> Blocks:
         """After the first line end at or after each multiple of `unit_bytes`."""
         with reading(file.where), file.open() as stream:
             start = 0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from jaxdata.converter.inputs.files import InputFile, ReadSettings
-from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, TextPiece, Unreadable, too_long
+from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, TextPiece, too_long
 from jaxdata.converter.inputs.reading import Format, register
 
 _HUGE = 16
@@ -26,9 +26,7 @@ class PlainText(Format):
     suffixes = ("txt", "md", "rst", "html")
     counted = "piece"
 
-    def records(
-        self, stream: IO[bytes], settings: ReadSettings
-    ) -> Iterator[TextPiece | Unreadable]:
+    def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[Raw]:
         """The text whole, in pieces where it is huge, none where it is empty."""
         size, limit = settings.piece_bytes, settings.record_bytes
         held = bytearray(stream.read(min(_SMALL, _HUGE * size + 1)))

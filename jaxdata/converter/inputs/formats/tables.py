@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import AnyArray, in_runs
-from jaxdata.converter.inputs.files import Block, FilePart, InputFile, ReadSettings
+from jaxdata.converter.inputs.files import Blocks, FilePart, InputFile, ReadSettings
 from jaxdata.converter.inputs.parsing import Raw, Unreadable, reading, too_long
 from jaxdata.converter.inputs.reading import SplittableFormat, reader_of, register
 from jaxdata.converter.inputs.streams import EXPANSION, FREE, expands_too_much
@@ -59,9 +59,7 @@ class TableFormat(SplittableFormat):
         for batch in pa.ipc.open_stream(stream):
             yield from rows(batch, settings)
 
-    def cut(
-        self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
-    ) -> Iterator[Block]:
+    def cut(self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int) -> Blocks:
         """Runs of groups, each closed when its text reaches `unit_bytes`."""
         here = self.streamed and file.is_object
         with self.open(file) as opened:
@@ -114,11 +112,8 @@ class Parquet(TableFormat):
     def groups(self, opened: Any, columns: Sequence[str] | None, most: int) -> Iterator[Group]:
         known, names = opened.metadata, None if columns is None else list(columns)
         leaves = [f"{known.schema.column(number).path}." for number in range(known.num_columns)]
-        wanted = [
-            number
-            for number, leaf in enumerate(leaves)
-            if columns is None or any(leaf.startswith(f"{name}.") for name in columns)
-        ]
+        begins: str | tuple[str, ...] = "" if names is None else tuple(f"{name}." for name in names)
+        wanted = [number for number, leaf in enumerate(leaves) if leaf.startswith(begins)]
         for number in range(known.num_row_groups):
             group = known.row_group(number)
             size = sum(group.column(n).total_uncompressed_size for n in wanted)
@@ -151,12 +146,7 @@ class Arrow(TableFormat):
     def schema(self, opened: Any) -> Any:
         return self._reader(opened).schema
 
-    def groups(
-        self,
-        opened: Any,
-        columns: Sequence[str] | None,
-        most: int,  # noqa: ARG002
-    ) -> Iterator[Group]:
+    def groups(self, opened: Any, columns: Sequence[str] | None, _: int) -> Iterator[Group]:
         reader = self._reader(opened)
         is_file = hasattr(reader, "get_batch")
         every = map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader
@@ -228,7 +218,7 @@ def runs_of_groups(groups: Iterable[Group], unit_bytes: int) -> Iterator[tuple[i
 
 def cut_batches(
     number: int, group: int, read: Iterable[Any], unit_bytes: int, share: float
-) -> Iterator[Block]:
+) -> Blocks:
     """Give batches in blocks of about `unit_bytes`, each with its rows in it."""
     pieces = (piece for whole in read for piece in in_slices(whole, unit_bytes))
     for batches, size in in_runs(pieces, attrgetter("nbytes"), lambda: unit_bytes):

@@ -47,6 +47,12 @@ def shared_data() -> Path:
     return SHARED_DATA
 
 
+@pytest.fixture(scope="module")
+def module_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `tmp_path`, for what the tests of a module share."""
+    return tmp_path_factory.mktemp("module")
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Plans of read-only datasets, and pages of buckets, go to a folder of the test's own."""

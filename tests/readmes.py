@@ -39,9 +39,8 @@ class Readme:
     def commands(self) -> list[str]:
         """The lines of its shell blocks, those that a backslash joins as one."""
         joined = "".join(self.blocks("sh")).replace("\\\n", "")
-        return [
-            re.sub(r"\s{2,}", " ", line.strip()) for line in joined.splitlines() if line.strip()
-        ]
+        lines = (line.strip() for line in joined.splitlines())
+        return [re.sub(r"\s{2,}", " ", line) for line in lines if line]
 
     def anchors(self) -> set[str]:
         """What GitHub makes of the headings."""
@@ -72,8 +71,5 @@ TOP = Readme("README.md")
 OF_ROOMS = [Readme(f"jaxdata/{room}/README.md") for room in ROOMS]
 OF_FOLDERS = [Readme(str(path.relative_to(ROOT))) for path in sorted(PACKAGE.glob("*/*/README.md"))]
 READMES = [TOP, *OF_ROOMS, *OF_FOLDERS]
-DOCUMENTS = [
-    *READMES,
-    *(Readme(f".github/{name}.md") for name in ("CONTRIBUTING", "CHANGELOG")),
-    Readme("tests/README.md"),
-]
+OTHERS = [".github/CONTRIBUTING.md", ".github/CHANGELOG.md", "tests/README.md"]
+DOCUMENTS = [*READMES, *map(Readme, OTHERS)]

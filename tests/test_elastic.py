@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.testing import assert_exactly_once
+from jaxdata.testing import assert_exactly_once, assert_same_batches
 from tests.builders import dataset
 from tests.feed.pod import SOURCES, kill_pod, mixed, put_together, run_pod
 
@@ -33,23 +33,10 @@ def uninterrupted(data: Path, pack: str) -> dict[str, np.ndarray]:
     return {key: np.concatenate([b[key] for b in batches])[order] for key in batches[0]}
 
 
-def assert_same_rows(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    assert set(found) == set(expected)
-    for name, array in expected.items():
-        assert found[name].dtype == array.dtype
-        assert found[name].tobytes() == array.tobytes(), name
-
-
 def test_killed_and_moved_to_other_numbers_of_hosts(data: Path, tmp_path: Path) -> None:
-    job: dict[str, Any] = {
-        "task": "stream",
-        "packs": PACKED,
-        "dataset": str(data),
-        "output": str(tmp_path / "seen"),
-        "checkpoints": str(tmp_path / "checkpoints"),
-        "batch_size": BATCH,
-        "save_every": 3,
-    }
+    job: dict[str, Any] = {"task": "stream", "packs": PACKED, "dataset": str(data)}
+    job |= {"output": str(tmp_path / "seen"), "checkpoints": str(tmp_path / "checkpoints")}
+    job |= {"batch_size": BATCH, "save_every": 3}
     kill_pod(job, processes=3, devices=2, row=10 * BATCH)
     job |= {"batch_size": 2 * BATCH, "columns": 2}  # rows over 4 devices, slots over 2
     kill_pod(job, processes=2, devices=4, row=20 * BATCH)
@@ -58,7 +45,7 @@ def test_killed_and_moved_to_other_numbers_of_hosts(data: Path, tmp_path: Path) 
     for pack in PACKED:
         expected = uninterrupted(data, pack)
         found = put_together(tmp_path / "seen", pack, len(expected["inputs"]))
-        assert_same_rows(found, expected)
+        assert_same_batches([found], [expected])
         sources = [opened.source("train", name) for name in SOURCES]
         assert assert_exactly_once([found], sources, epochs=2) > 30_000
     legs = {path.stem.split("-", 1)[1] for path in (tmp_path / "seen").glob("*@*.npz")}

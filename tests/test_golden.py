@@ -17,20 +17,16 @@ from jaxdata.dataset.opening import ConvertedDataset
 from jaxdata.testing import write_dataset
 
 FORMAT_2 = Path(__file__).parent / "data" / "format-2"
-PHASES = [
-    jaxdata.Phase(rows=40, weights={"words": 0.7, "masked": 0.3}),
-    jaxdata.Phase(tokens=64 * 30, weights={"words": 0.2, "masked": 0.8}),
-]
+PHASES = [jaxdata.Phase(rows=40, weights={"words": 0.7, "masked": 0.3})]
+PHASES += [jaxdata.Phase(tokens=64 * 30, weights={"words": 0.2, "masked": 0.8})]
 
 
 def write_format_2(path: Path) -> None:
     """Documents that no random generator made: their lengths are 1 to 613."""
     words = [np.arange(7 * n, 7 * n + n * n * 31 % 613 + 1) % 256 for n in range(120)]
     masked = [np.arange(3 * n, 3 * n + n * n * 17 % 211 + 1) % 256 for n in range(90)]
-    documents = {
-        name: [np.append(d[:-1], 256) for d in given]
-        for name, given in (("train/words", words), ("train/masked", masked))
-    }
+    both = {"train/words": words, "train/masked": masked}
+    documents = {name: [np.append(d[:-1], 256) for d in given] for name, given in both.items()}
     masks = {"train/masked": [np.arange(len(d)) % 5 > 1 for d in masked]}
     write_dataset(path, documents, masks, record_tokens=100, shard_documents=50)
 
@@ -65,10 +61,8 @@ GOLDEN = {
     "chunks pad 0": "4ad654877abf898f 6eaa814676fb1fcc 17dbe06bca936277 961a583dc7d9ace5",
     "chunks pad 16": "b3e5e157650cd5c8 6df5668c551abda5 afc7a346cc0c7005 17d04850b242b470",
 }
-GOLDEN_MIXTURE = {
-    "documents": "65fcd82755dcd858 3da4614a58666da3",
-    "chunks": "9a444ab0246d35d0 01f7dab93a63e088",
-}
+GOLDEN_MIXTURE = {"documents": "65fcd82755dcd858 3da4614a58666da3"}
+GOLDEN_MIXTURE["chunks"] = "9a444ab0246d35d0 01f7dab93a63e088"
 GOLDEN_BATCH = [24, 32, 28, 26, 34, 30, 25, 33, 29, 27, 35, 31]
 GOLDEN_MIXED_BATCH = [28, 35, 29, 40, 34, 37, 32, 31, 36, 30, 41, 38, 39, 33]
 CHUNKS: dict[str, Any] = {"chunk_bytes": 1024, "block_bytes": 8192, "lanes": 8}
@@ -78,22 +72,15 @@ ORDERS: dict[str, dict[str, Any]] = {"documents": {}, "chunks": CHUNKS}
 @pytest.mark.parametrize("name", GOLDEN)
 def test_rows_of_every_strategy(dataset: ConvertedDataset, name: str) -> None:
     order, strategy, overlap = name.rsplit(maxsplit=2)
-    rows = jaxdata.pack(
-        dataset.source("train", "words"),
-        seq_len=64,
-        strategy=strategy,
-        overlap=int(overlap),
-        **ORDERS[order],
-    )
+    given = {"seq_len": 64, "strategy": strategy, "overlap": int(overlap), **ORDERS[order]}
+    rows = jaxdata.pack(dataset.source("train", "words"), **given)
     starts = [0, len(rows) - 16, len(rows), 5 * len(rows) + 7]
     assert " ".join(fingerprint(rows, start) for start in starts) == GOLDEN[name]
 
 
 def mixture(dataset: ConvertedDataset, order: str) -> Any:
-    rows = {
-        name: jaxdata.pack(dataset.source("train", name), seq_len=64, seed=3, **ORDERS[order])
-        for name in ("words", "masked")
-    }
+    given, names = {"seq_len": 64, "seed": 3, **ORDERS[order]}, ("words", "masked")
+    rows = {name: jaxdata.pack(dataset.source("train", name), **given) for name in names}
     return jaxdata.mix(rows, phases=PHASES, epochs={"masked": 2})
 
 

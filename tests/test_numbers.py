@@ -78,36 +78,28 @@ def is_validated(function: Any) -> bool:
 def test_every_public_callable_that_takes_numbers_is_validated() -> None:
     taking = {name: each for name, each in public() if takes_numbers(each)}
     assert len(taking) > 30
-    assert {name for name, each in taking.items() if not is_validated(each)} == (
-        OTHERWISE | OF_ARRAYS
-    )
+    found = {name for name, each in taking.items() if not is_validated(each)}
+    assert found == OTHERWISE | OF_ARRAYS
 
 
-@given(
-    st.recursive(
-        st.one_of(
-            st.integers(-(2**31), 2**31 - 1),
-            st.floats(width=32, allow_nan=False).map(lambda x: float(str(np.float32(x)))),
-            *(st.booleans(), st.text(max_size=3), st.none()),
-        ),
-        lambda inner: st.one_of(
-            st.lists(inner, max_size=3),
-            st.tuples(inner, inner),
-            st.dictionaries(st.text(max_size=2), inner, max_size=3),
-        ),
-        max_leaves=8,
-    ),
-    st.sampled_from(KINDS),
-)
+FLOATS = st.floats(width=32, allow_nan=False).map(lambda x: float(str(np.float32(x))))
+LEAVES = st.integers(-(2**31), 2**31 - 1) | FLOATS | st.booleans() | st.text(max_size=3) | st.none()
+
+
+def containers(inner: Any) -> Any:
+    named = st.dictionaries(st.text(max_size=2), inner, max_size=3)
+    return st.lists(inner, max_size=3) | st.tuples(inner, inner) | named
+
+
+@given(st.recursive(LEAVES, containers, max_leaves=8), st.sampled_from(KINDS))
 def test_any_value_reaches_a_function_as_python_has_it(value: Any, makes: Any) -> None:
     @validated
     def door(first: int | list[Any], **named: Any) -> Any:
         return first, named
 
     assert repr(plain(value)) == repr(value)
-    assert repr(door([of_kind(value, makes)], n=of_kind(value, makes))) == (
-        repr(([value], {"n": value}))
-    )
+    found = door([of_kind(value, makes)], n=of_kind(value, makes))
+    assert repr(found) == repr(([value], {"n": value}))
 
 
 def test_what_is_no_number_stays_the_object_it_is() -> None:

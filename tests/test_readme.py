@@ -19,22 +19,21 @@ from tests.conftest import ROOT
 from tests.readmes import PACKAGE, READMES, TOP, Readme, of
 from tests.storage.servers import bucket_server
 
-# What is made smaller before it runs: a part of an example, and what stands there instead.
+FEW = "--train.steps 2 --pack.seq_len 64 --loader.batch_size 4 --eval_tokens 256 "
+FEW += "--train.model '{layers: 1, width: 32, heads: 2}'"
+# What is made smaller before it runs: a part of an example, and what stands there instead, where
+# "…" is the part itself.
 SMALLER = {
     "--vocab-size 8192": "--vocab-size 1024",
-    "--output chats.model": "--output chats.model --vocab-size 1024",
-    "jaxdata train tune --dataset data/chats": "jaxdata train tune --dataset data/chats "
-    "--train.steps 2 --pack.seq_len 64 --loader.batch_size 4 --eval_tokens 256 "
-    "--train.model '{layers: 1, width: 32, heads: 2}'",
+    "--output chats.model": "… --vocab-size 1024",
+    "jaxdata train tune --dataset data/chats": f"… {FEW}",
     "tiktoken:cl100k_base --add-special": "sentencepiece:my.model --add-special",
     "tiktoken:cl100k_base": "bytes",
-    "--cerebras-params params.yaml": "--cerebras-params params.yaml --tokenizer bytes",
-    "--task fim": "--task fim --set fim_prefix=1 --set fim_middle=2 --set fim_suffix=3",
+    "--cerebras-params params.yaml": "… --tokenizer bytes",
+    "--task fim": "… --set fim_prefix=1 --set fim_middle=2 --set fim_suffix=3",
     "--output rows --rows": "--output rows --pack.seq_len 64 --rows",
     "jaxdata verify --config": "jaxdata verify --pack.seq_len 256 --config",
-    "jaxdata train pretrain.yaml --dataset data/mine": "jaxdata train pretrain.yaml "
-    "--dataset data/mine --train.steps 2 --pack.seq_len 64 --loader.batch_size 4 "
-    "--eval_tokens 256 --train.model '{layers: 1, width: 32, heads: 2}'",
+    "jaxdata train pretrain.yaml --dataset data/mine": f"… {FEW}",
     "Loader(rows, batch_size=8)  # to a GPU": "Loader(rows[:40], batch_size=8)  # to a GPU",
     "Loader(rows, batch_size=8)\nstateful": "Loader(rows[:40], batch_size=8)\nstateful",
     "Batches(rows, batch_size=8": "Batches(rows[:40], batch_size=8",
@@ -77,17 +76,10 @@ PRINTS = {
     'NamedSharding(mesh, P("data")))\nprint': "'data'",
 }
 # Blocks of text that hold commands: their output, or what one machine cannot run.
-NOT_RUN = (
-    "$ jaxdata preview --config demo",
-    "$ jaxdata trace 'in a game",
-    "$ jaxdata preview --config pod.yaml",
-    "$ jaxdata verify copy",
-    "python -m jaxdata.clients.maxtext base.yml",
-    "ray start --head",
-    "pip install",
-    "gs://bucket/raw",
-    "zcat pages.jsonl.gz",
-)
+NOT_RUN = ["$ jaxdata preview --config demo", "$ jaxdata preview --config pod.yaml"]
+NOT_RUN += ["$ jaxdata trace 'in a game", "$ jaxdata verify copy", "gs://bucket/raw"]
+NOT_RUN += ["python -m jaxdata.clients.maxtext base.yml", "ray start --head", "pip install"]
+NOT_RUN += ["zcat pages.jsonl.gz"]
 # Run in a process of their own: they fork, or set up jax for themselves.
 APART = ("jaxdata train", "torch")
 
@@ -143,7 +135,7 @@ class Reader:
         if example not in self._printed:
             smaller = example
             for part, instead in SMALLER.items():
-                smaller = smaller.replace(part, instead)
+                smaller = smaller.replace(part, instead.replace("…", part))
             if "gs://bkt/mine" in example:
                 self._printed[example] = self._with_bucket(smaller)
                 return self._printed[example]
@@ -196,19 +188,13 @@ def reader(folder: Path) -> Reader:
 
 
 DEAR = ["clients", "converter", "dedup", "look", "report", "streaming", "testing", "torch"]
-_DEAR_READMES = {str(of(room)) for room in DEAR}
 """whose examples take longer than those of all others together"""
+LATER = {str(of(room)): [pytest.mark.exhaustive] for room in DEAR}
+EVERY = [pytest.param(each, marks=LATER.get(str(each), [])) for each in READMES]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "readme",
-    [
-        pytest.param(each, marks=pytest.mark.exhaustive) if str(each) in _DEAR_READMES else each
-        for each in READMES
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("readme", EVERY, ids=str)
 def test_the_examples_run(reader: Reader, readme: Readme, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     reader.follow(readme)

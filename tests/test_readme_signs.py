@@ -115,16 +115,9 @@ def choices(command: str, option: str) -> set[str]:
 
 
 # Options of Megatron-LM, which the README of clients names.
-MEGATRONS = {
-    "--rampup-batch-size",
-    "--dataloader-type",
-    "--dataloader-inter-document-masking",
-    "--calculate-per-token-loss",
-    "--dataloader-save",
-    "--transformer-impl",
-    "--no-masked-softmax-fusion",
-    "--eval-iters",
-}
+MEGATRONS = {"--rampup-batch-size", "--dataloader-type", "--dataloader-inter-document-masking"}
+MEGATRONS |= {"--calculate-per-token-loss", "--dataloader-save", "--transformer-impl"}
+MEGATRONS |= {"--no-masked-softmax-fusion", "--eval-iters"}
 
 
 def test_the_commands_and_options_it_names_exist() -> None:

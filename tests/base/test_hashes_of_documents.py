@@ -4,6 +4,7 @@ import hashlib
 import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -145,9 +146,7 @@ def test_ids_are_hashed_one_by_one(documents: list[list[int]]) -> None:
 
 
 @given(GROUPS, st.integers(1, 7))
-def test_ngrams_are_the_runs_of_each_document_and_of_short_ones_all(
-    groups: list[list[int]], n: int
-) -> None:
+def test_ngrams_are_the_runs_of_each_document_and_of_short_ones_all(groups: Any, n: int) -> None:
     found = split(hashing.ngrams(pieces_of(groups), n))
     assert found == [gram_hashes(group, n) for group in groups]
 
@@ -167,9 +166,7 @@ def band_hashes(grams: list[int], bands: int, rows: int) -> list[int]:
 
 @given(GROUPS, st.integers(1, 4), st.integers(1, 4), st.sampled_from([1, 3, 4, 2**14]))
 @settings(max_examples=60)
-def test_bands_are_those_of_the_smallest_ngrams(
-    groups: list[list[int]], bands: int, rows: int, at_once: int
-) -> None:
+def test_bands_are_of_the_smallest_ngrams(groups: Any, bands: int, rows: int, at_once: int) -> None:
     with mock.patch.object(hashing, "_NGRAMS_AT_ONCE", at_once):
         every = hashing.Bands(bands, rows).of_all(pieces_of(groups))
     expected = [band_hashes(group, bands, rows) if group else [0] * bands for group in groups]
@@ -219,9 +216,7 @@ def test_windows_lie_within_documents(counts: list[int], n: int) -> None:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.data())
-def test_of_each_row_of_windows_the_first_smallest_is_sampled(
-    hashes: list[int], data: st.DataObject
-) -> None:
+def test_of_each_row_of_windows_the_first_smallest_is_sampled(hashes: Any, data: Any) -> None:
     w = data.draw(st.integers(1, len(hashes)))
     starts = data.draw(st.sets(st.integers(0, len(hashes) - w)).map(sorted))
     expected = set()

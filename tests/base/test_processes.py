@@ -20,6 +20,7 @@ from jaxdata.base import processes
 from jaxdata.base.errors import WorkerDied
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.processes import Channel, Pool, Worker
+from tests.commands import python
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -51,15 +52,11 @@ def runs(pid: int) -> bool:
 
 def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     """No process is left behind."""
-    parent = subprocess.Popen(
-        [sys.executable, "-c", f"import {__name__} as t; t.with_a_forked_copy()"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # nobody waits for those that hold it
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-        text=True,
-        start_new_session=True,
-    )
+    given: Any = {"stdout": subprocess.PIPE, "text": True, "cwd": tmp_path}
+    given["stderr"] = subprocess.DEVNULL  # nobody waits for those that hold it
+    given["env"] = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    command = [sys.executable, "-c", f"import {__name__} as t; t.with_a_forked_copy()"]
+    parent = subprocess.Popen(command, **given, start_new_session=True)
     assert parent.stdout is not None
     workers = [int(parent.stdout.readline()) for _ in range(2)]
     assert all(map(runs, workers))
@@ -129,17 +126,14 @@ begun.wait()
 
 def test_python_ends_while_a_thread_waits_in_a_library() -> None:
     """A daemon thread as Python has them would abort it."""
-    ran = subprocess.run([sys.executable, "-c", IN_A_LIBRARY], capture_output=True, text=True)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert python("-c", IN_A_LIBRARY).stderr == ""
 
 
 SIZES = st.sampled_from([0, 1, 2**15 - 30, 2**15, 2**16 - 1, 2**16, 2**16 + 1, 2**20])
 
 
 @given(st.lists(st.one_of(st.builds(bytes, SIZES), st.integers(), st.none())), st.booleans())
-def test_messages_come_as_they_were_sent_and_no_handle_is_left(
-    sent: list[Any], in_memory: bool
-) -> None:
+def test_messages_come_as_they_were_sent_and_no_handle_is_left(sent: Any, in_memory: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if not in_memory:  # as on a system without memfd_create
             patch.delattr(processes.os, "memfd_create", raising=False)

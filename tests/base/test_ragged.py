@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 from hypothesis import example, given
@@ -44,13 +45,12 @@ def test_distinct_numbers_ascend_and_each_is_one_of_them(numbers: list[int], cou
     assert which.tolist() == [found.tolist().index(number) for number in numbers]
 
 
+TOPS = st.sampled_from([1, 3, 2**16 - 1, 2**16, 2**20, 2**32 - 1, 2**32, 2**48 + 9, 2**62])
+KEYS = TOPS.flatmap(lambda top: st.tuples(st.just(top), st.lists(st.integers(0, top), max_size=20)))
+
+
 @small
-@given(
-    st.sampled_from([1, 3, 2**16 - 1, 2**16, 2**20, 2**32 - 1, 2**32, 2**48 + 9, 2**62]).flatmap(
-        lambda top: st.tuples(st.just(top), st.lists(st.integers(0, top), max_size=20))
-    ),
-    st.booleans(),
-)
+@given(KEYS, st.booleans())
 @example((2**32, [2**32, 0, 2**16, 1, 2**32, 2**31]), False)
 def test_orders_are_stable_whatever_the_largest(given: tuple[int, list[int]], few: bool) -> None:
     top, keys = given
@@ -90,9 +90,7 @@ def bytes_of(ranges: ByteRanges) -> list[bytes]:
 
 @small
 @given(st.lists(pieces_lists, max_size=4), st.data())
-def test_chained_ranges_follow_each_other_and_any_are_taken(
-    parts: list[list[bytes]], data: st.DataObject
-) -> None:
+def test_chained_ranges_follow_each_other_and_any_are_taken(parts: Any, data: Any) -> None:
     every = [piece for part in parts for piece in part]
     chained = ByteRanges.chain([ByteRanges.of(part) for part in parts])
     assert bytes_of(chained) == every

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,11 +32,9 @@ def pages(tmp_path: Path) -> Path:
 
 
 def test_help_is_quick_and_lists_every_command() -> None:
-    script = (
-        "import sys; from jaxdata.cli import cli; cli.main(['--help'], standalone_mode=False); "
-        "print(sorted({'numpy', 'jax', 'grain', 'rich', 'pydantic', 'yaml'} & set(sys.modules)))"
-    )
-    done = python("-c", script)
+    code = "import sys; from jaxdata.cli import cli; cli.main(['--help'], standalone_mode=False); "
+    code += "print(sorted({'numpy', 'jax', 'grain', 'rich', 'pydantic', 'yaml'} & {*sys.modules}))"
+    done = python("-c", code)
     assert done.stdout.splitlines()[-1] == "[]"
     for name in cli.COMMANDS:
         assert f"  {name} " in done.stdout
@@ -61,9 +60,7 @@ def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) ->
     assert "already complete: nothing to do" in again
 
 
-def test_the_bar_of_a_training_counts_bytes(
-    pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bar_of_a_training_counts_bytes(pages: Path, tmp_path: Path, monkeypatch: Any) -> None:
     seen: list[tuple[int, int | None]] = []
 
     @contextmanager
@@ -106,9 +103,7 @@ def test_a_file_and_an_output_are_enough(pages: Path, tmp_path: Path) -> None:
         assert "give --source, the name of these documents, such as 'web'" in said
 
 
-def test_errors_of_a_command_become_exit_codes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_of_a_command_become_exit_codes(monkeypatch: Any, capsys: Any) -> None:
     def exits(error: BaseException | None) -> tuple[int, str]:
         def command(*_: object, **__: object) -> None:
             if error is not None:
@@ -149,9 +144,7 @@ def _wait_after(make: type) -> None:
     threading.Event().wait()
 
 
-def test_the_cache_of_a_host_is_listed_verified_and_cleared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_cache_of_a_host_is_listed_verified_and_cleared(monkeypatch: Any) -> None:
     def said(*words: str, status: int = 0) -> list[str]:
         done = run("cache", *words, status=status)
         close_caches()  # as a process does that ends

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -25,9 +26,8 @@ LINES, COLUMNS = 45, 80
 def commands() -> Iterator[tuple[str, Command]]:
     for name in COMMANDS:
         found = cli.get_command(click.Context(cli), name)
-        for more, each in (
-            found.commands if isinstance(found, click.Group) else {"": found}
-        ).items():
+        named = found.commands if isinstance(found, click.Group) else {"": found}
+        for more, each in named.items():
             assert isinstance(each, Command)
             yield f"{name} {more}".strip(), each
 
@@ -42,16 +42,13 @@ def listed(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("name", "each"), [*commands()])
-def test_help_fits_a_screen_and_help_all_lists_every_option(
-    name: str, each: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_fits_a_screen_and_help_all_lists_all(name: str, each: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
     said, options = run(*name.split(), "--help").stdout, each.get_params(click.Context(each))
     assert said.count("\n") <= LINES
     assert max(map(len, said.splitlines())) <= COLUMNS
-    known = {
-        one.opts[-1].partition("=")[0]: one for one in options if isinstance(one, click.Option)
-    }
+    named = [one for one in options if isinstance(one, click.Option)]
+    known = {one.opts[-1].partition("=")[0]: one for one in named}
     assert all(one.help for one in known.values())
     assert len(COMMANDS) <= 13
     if not each.front:
@@ -90,12 +87,8 @@ def test_a_command_is_made_of_the_arguments_of_its_function() -> None:
     typed = CliRunner()
     assert listed(typed.invoke(some, ["--help"]).stdout) == {"--b", "--help", "--set", "--help-all"}
     lines = typed.invoke(some, ["--help-all"]).stdout.splitlines()
-    assert [line for line in lines if line.endswith(":")] == [
-        "Options:",
-        "Last:",
-        "First:",
-        "More options:",
-    ]
+    headings = [line for line in lines if line.endswith(":")]
+    assert headings == ["Options:", "Last:", "First:", "More options:"]
     given = ["x", "y", "--set", "a=1", "--set=a=3", "--b", "p, q", "--no-c", "-d", "1", "--data=2"]
     said = typed.invoke(some, given).stdout
     assert said == "[('x', 'y'), 3, ['p', 'q'], False, ('1', '2'), 'x']\n"
@@ -114,9 +107,9 @@ def test_a_command_is_made_of_the_arguments_of_its_function() -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(module_path: Path) -> Path:
     """A dataset `d` with a view, and a config `c.yaml`."""
-    folder = tmp_path_factory.mktemp("surface")
+    folder = module_path
     texts = [f"page {number} has its own words: {number * 7919}" for number in range(60)]
     file = write_lines(folder / "pages.jsonl", records(*texts))
     convert_here(str(file), output=folder / "d", source="web", tokenizer="bytes", workers=1)
@@ -134,37 +127,28 @@ SAME = [
     ("plan {c}", "preview {c}", "60 documents planned"),
     ("preview --config {c} --pack.seq_len 4", "preview --pack.seq_len 4 {c}", "rows"),
     ("selftest {c} --trainer os:none", "verify {c} --trainer os:none", "os.py has no"),
-    (
-        "export {d} --output {o} --format nanogpt --documents good",
-        "export {c} --output {o} --format nanogpt --documents good --source web",
-        "20 documents, ",
-    ),
-    (
-        "export {c} --output {o} --rows 3:9 --no-shuffle",
-        "export {c} --output {o} --rows 3:9 --no-shuffle --format rows",
-        "6 rows, ",
-    ),
-    (
-        "export {c} --output {o} --rows 3:9 --loader.skip_rows [[4,6]]",
-        "export {c} --output {o} --rows 3:9 --loader.skip_rows [[4,6]] --format rows",
-        "4 rows, ",
-    ),
+    ("export {d} {good}", "export {c} {good} --source web", "20 documents, "),
+    ("{rows} --no-shuffle", "{rows} --no-shuffle --format rows", "6 rows, "),
+    ("{rows} {skipping}", "{rows} {skipping} --format rows", "4 rows, "),
     ("cache ls --config {c}", "cache", "limit "),
 ]
 
 
 @pytest.mark.parametrize(("one", "other", "says"), SAME)
 def test_what_people_type_means_the_same(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, one: str, other: str, says: str
+    folder: Path, monkeypatch: Any, one: str, other: str, says: str
 ) -> None:
     monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(10**9))  # which a config would set for good
-    places = {"c": folder / "c.yaml", "d": folder / "d", "o": folder / "o"}
+    places = {"c": folder / "c.yaml", "d": folder / "d"}
+    places["skipping"] = "--loader.skip_rows [[4,6]]"
+    places["good"] = f"--output {folder}/o --format nanogpt --documents good"
+    places["rows"] = f"export {folder}/c.yaml --output {folder}/o --rows 3:9"
     found = []
     for line in (one, other):
         shutil.rmtree(folder / "o", ignore_errors=True)
         (folder / "o").unlink(missing_ok=True)
-        words = [word.strip("'") for word in re.findall(r"'[^']*'|\S+", line)]
-        done = run(*(w.format(**places) for w in words), status=int("os:none" in line))
+        words = re.findall(r"'[^']*'|\S+", line.format(**places))
+        done = run(*(word.strip("'") for word in words), status=int("os:none" in line))
         found.append(re.sub(r"[\d.]+ s\b", "TIME", done.stdout + done.stderr))
     assert found[0] == found[1]
     assert says in found[0]
@@ -209,9 +193,7 @@ def test_what_is_typed_wrongly_is_named(folder: Path, line: str, status: int, sa
     assert status == 2 or said.count("\n") == 1
 
 
-def test_verify_ends_with_1_where_a_promise_does_not_hold(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_ends_with_1_where_a_promise_does_not_hold(folder: Path, monkeypatch: Any) -> None:
     broken = SimpleNamespace(holds=False, name="plan", says="a target is lost")
     monkeypatch.setattr("jaxdata.testing.prove", lambda *_, **__: [broken])
     said = run("verify", folder / "c.yaml", status=1).stdout

@@ -19,11 +19,8 @@ def text(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Short pages to train on, and code; other code to evaluate on."""
     path = tmp_path_factory.mktemp("text") / "d"
     tokenizer = f"sentencepiece:{shared_data / 'tokenizers/sentencepiece/test_model.model'}"
-    for name, source, split in [
-        ("short", "pages", "train"),
-        ("code-0", "code", "train"),
-        ("code-1", "code", "val"),
-    ]:
+    parts = {"short": ("pages", "train"), "code-0": ("code", "train"), "code-1": ("code", "val")}
+    for name, (source, split) in parts.items():
         few = path.parent / f"{name}.jsonl"
         with gzip.open(shared_data / f"{name}.jsonl.gz", "rt") as lines:
             few.write_text("".join(islice(lines, 120)))

@@ -67,9 +67,8 @@ def trainer(kind: str, train: Any, folder: Path, *, made: Any = None, **settings
     steps = {"max_steps": 6, "save_steps": 3, "logging_steps": 1, "learning_rate": 1e-2}
     here = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "bf16": False}
     args = config(output_dir=str(folder), **{**more, **steps, **here, **settings})
-    return type("T", (Jaxdata, parent), {})(
-        model=made or tiny_llama(), args=args, train_dataset=train, **bare
-    )
+    bare |= {"model": made or tiny_llama(), "args": args, "train_dataset": train}
+    return type("T", (Jaxdata, parent), {})(**bare)
 
 
 def trained(one: Any, native: Any = None, resume: str | None = None) -> Steps:
@@ -80,9 +79,7 @@ def trained(one: Any, native: Any = None, resume: str | None = None) -> Steps:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PACKED)
-def test_six_steps_are_by_hand_and_three_and_three_to_the_bit(
-    kind: str, rows: Any, tmp_path: Path
-) -> None:
+def test_six_steps_are_by_hand_and_3_and_3_to_the_bit(kind: str, rows: Any, tmp_path: Path) -> None:
     native = list(islice(jaxdata.Loader(rows, batch_size=ROWS), 6))
     whole = trainer(kind, loader(rows), tmp_path)
     seen = trained(whole, iter(native))
@@ -112,9 +109,8 @@ def test_epochs_are_passes_and_resume_in_the_second(rows: Any, tmp_path: Path) -
     seen, expected = trained(whole), loader(rows)
     three = [batch["input_ids"] for _ in range(3) for batch in expected]
     assert len(three) == 3 * steps
-    assert all(
-        np.array_equal(*pair) for pair in zip(np.concatenate(seen.tokens), three, strict=True)
-    )
+    pairs = zip(np.concatenate(seen.tokens), three, strict=True)
+    assert all(np.array_equal(*pair) for pair in pairs)
     for saved, trained_before in ((updates + 2, steps + 4), (updates, steps)):
         again = trainer("Trainer", loader(rows), tmp_path, **settings)
         losses = trained(again, resume=str(tmp_path / f"checkpoint-{saved}")).losses
@@ -213,9 +209,8 @@ def test_processes_that_each_count_their_own_targets_are_refused(
 def shifts_again(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
     """As transformers' own loss of labels that were shifted already: they lie in the next slot."""
     shifted = torch.nn.functional.pad(labels, (0, 2), value=-100)[:, 2:]
-    return torch.nn.functional.cross_entropy(outputs.logits.mT, shifted, reduction="sum") / (
-        num_items_in_batch or (shifted != -100).sum()
-    )
+    count = num_items_in_batch or (shifted != -100).sum()
+    return torch.nn.functional.cross_entropy(outputs.logits.mT, shifted, reduction="sum") / count
 
 
 @pytest.mark.parametrize("kind", PACKED)
@@ -244,9 +239,8 @@ def test_means_of_means_are_refused_where_batches_are_accumulated(
     steps: int, divides: bool, rows: Any, tmp_path: Path
 ) -> None:
     kind = type("T", (Jaxdata, Accumulates, transformers.Trainer), {"divides": divides})
-    args = transformers.TrainingArguments(
-        str(tmp_path), gradient_accumulation_steps=steps, use_cpu=True, report_to=[]
-    )
+    asked = {"gradient_accumulation_steps": steps, "use_cpu": True, "report_to": []}
+    args = transformers.TrainingArguments(str(tmp_path), **asked)
     one = kind(model=tiny_llama(), args=args, train_dataset=loader(rows))
     one.model.config.use_cache = False
     refused = pytest.raises(InputError, match="not divided by the targets of all 2 batches of an")
@@ -273,10 +267,8 @@ def test_an_update_is_divided_by_its_targets_whatever_the_trainer_counts(
 def test_a_model_that_lets_documents_see_each_other_is_refused(rows: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     small = {"hidden_size": 32, "ffn_dim": 32, "word_embed_proj_dim": 32, "num_hidden_layers": 2}
-    config = transformers.OPTConfig(
-        vocab_size=VOCAB, num_attention_heads=2, max_position_embeddings=SEQ_LEN, **small
-    )
-    made = transformers.OPTForCausalLM(config)
+    small |= {"vocab_size": VOCAB, "num_attention_heads": 2, "max_position_embeddings": SEQ_LEN}
+    made = transformers.OPTForCausalLM(transformers.OPTConfig(**small))
     with pytest.raises(InputError, match=r"OPTForCausalLM cannot train on packed rows as they are"):
         trainer("Trainer", loader(rows), tmp_path, made=made).train()
 
@@ -309,14 +301,11 @@ def sides(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The chosen and rejected answers of real conversations, shortened, in bytes."""
     folder = tmp_path_factory.mktemp("dpo")
     conversations = json.loads((shared_data / "instruct" / "dpo_en_demo.json").read_text())
-    records = [
-        {
-            "prompt": each["conversations"][0]["value"][:20],
-            **{side: each[side]["value"][:12] for side in ("chosen", "rejected")},
-        }
-        for each in conversations[:28]
-    ]
-    (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    with (folder / "a.jsonl").open("w") as file:
+        for each in conversations[:28]:
+            answers = {side: each[side]["value"][:12] for side in ("chosen", "rejected")}
+            question = each["conversations"][0]["value"][:20]
+            print(json.dumps({"prompt": question, **answers}), file=file)
     given = {"source": "a", "task": "dpo", "tokenizer": "bytes"}
     convert_here(folder / "a.jsonl", output=folder / "d", **given)
     dataset = jaxdata.open_dataset(folder / "d")

@@ -18,13 +18,10 @@ from tests.builders import documents
 NAMES = ("web", "code", "books")
 
 
-FOUND = {
-    name: documents(30, longest=20, seed=seed, first=1 + 1000 * seed)
-    for seed, name in enumerate(NAMES)
-}
-PACKED = {
-    name: jaxdata.pack(jaxdata.ArrayDocuments(found), seq_len=16) for name, found in FOUND.items()
-}
+PACKED = {}
+for seed, name in enumerate(NAMES):
+    found = documents(30, longest=20, seed=seed, first=1 + 1000 * seed)
+    PACKED[name] = jaxdata.pack(jaxdata.ArrayDocuments(found), seq_len=16)
 ROWS = jaxdata.mix(PACKED, weights=dict.fromkeys(NAMES, 1))
 
 
@@ -45,12 +42,8 @@ def test_each_target_counts_for_the_source_of_its_slot(step: int, seed: int) -> 
     batch = next(loader)
     losses = np.random.default_rng(seed).random((4, 16)).astype(np.float32)
     sums, counts = slot_by_slot(batch, losses)
-    arrays = [
-        (batch, losses),
-        ({name: jax.numpy.asarray(a) for name, a in batch.items()}, jax.numpy.asarray(losses)),
-        ({name: torch.from_numpy(a) for name, a in batch.items()}, torch.from_numpy(losses)),
-    ]
-    for of, given_ in arrays:
+    for made in (np.asarray, jax.numpy.asarray, torch.from_numpy):
+        of, given_ = {name: made(array) for name, array in batch.items()}, made(losses)
         found = jaxdata.losses_by_source(of, given_, sources=4)
         np.testing.assert_allclose(np.asarray(found.sums), sums, rtol=1e-5)
         assert np.asarray(found.counts).tolist() == counts

@@ -23,19 +23,10 @@ from jaxdata.feed.layouts import maxtext as layout
 from tests import builders
 from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB
 
-FITTING = {
-    "max_target_length": SEQ_LEN,
-    "vocab_size": VOCAB,
-    "global_batch_size_to_load": ROWS,
-    "global_batch_size_to_train_on": ROWS,
-    "global_batch_size_to_load_eval": 4,
-    "dataset_type": "grain",
-    "packing": True,
-    "eval_interval": -1,
-    "steps": 6,
-    "logical_axis_rules": "train",
-    "logical_axis_rules_for_eval": "eval",
-}
+FITTING = {"max_target_length": SEQ_LEN, "vocab_size": VOCAB, "steps": 6, "eval_interval": -1}
+FITTING |= {"global_batch_size_to_load": ROWS, "global_batch_size_to_train_on": ROWS}
+FITTING |= {"global_batch_size_to_load_eval": 4, "dataset_type": "grain", "packing": True}
+FITTING |= {"logical_axis_rules": "train", "logical_axis_rules_for_eval": "eval"}
 
 
 def mesh(devices: int = 1) -> Mesh:
@@ -45,7 +36,7 @@ def mesh(devices: int = 1) -> Mesh:
 class Trainer:
     """MaxText's train.py, of which a checkpoint is its step and what it saves of its data."""
 
-    def __init__(self, stand_in: Callable[..., Any]) -> None:
+    def __init__(self, stand_in: Callable[..., Any], folder: Path) -> None:
         def get_input_data_sharding(config: Any, mesh: Any, rules: Any) -> NamedSharding:
             assert rules in ("train", "eval")
             return NamedSharding(mesh, PartitionSpec("data"))
@@ -54,7 +45,7 @@ class Trainer:
         self.interface = stand_in("maxtext.input_pipeline.input_pipeline_interface")
         self.module = stand_in("maxtext.trainers.pre_train.train", main=self.main)
         self.module.get_first_step = lambda model, state: state
-        self.changed: dict[str, Any] = {}
+        self.changed, self.folder = dict[str, Any](), folder
         self.devices, self.step, self.stopped = 1, 0, ""
         self.position: Any = None
         self.arguments: list[str] = []
@@ -77,14 +68,14 @@ class Trainer:
             self.position = iterator.local_iterator.get_state()
         iterator.local_iterator.close()
 
-    def launch(self, run: Any, tmp_path: Path, **changed: Any) -> None:
+    def launch(self, run: Any, **changed: Any) -> None:
         self.changed = changed
-        maxtext.main(["base.yml", f"jaxdata={builders.run(tmp_path, **run)}", "steps=1"])
+        maxtext.main(["base.yml", f"jaxdata={builders.run(self.folder, **run)}", "steps=1"])
 
 
 @pytest.fixture
-def trainer(stand_in: Callable[..., Any]) -> Trainer:
-    return Trainer(stand_in)
+def trainer(stand_in: Callable[..., Any], tmp_path: Path) -> Trainer:
+    return Trainer(stand_in, tmp_path)
 
 
 def iterators(run: Any, devices: int = 1, **changed: Any) -> Any:
@@ -92,12 +83,10 @@ def iterators(run: Any, devices: int = 1, **changed: Any) -> Any:
     return maxtext.create_data_iterator(run)(config, mesh(devices))
 
 
-def test_it_trains_on_the_rows_and_goes_on_by_its_position(
-    trainer: Trainer, run: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    trainer.launch(run, tmp_path, steps=3)
+def test_it_trains_on_the_rows_and_goes_on_by_position(trainer: Any, run: Any, caplog: Any) -> None:
+    trainer.launch(run, steps=3)
     trainer.devices = 4
-    trainer.launch(run, tmp_path, steps=3)
+    trainer.launch(run, steps=3)
     assert not caplog.records, "it does not go on by its step"
     for found, rows in zip(trainer.batches, islice(jaxdata.load(run), 6), strict=True):
         expected = layout(rows)
@@ -108,7 +97,7 @@ def test_it_trains_on_the_rows_and_goes_on_by_its_position(
     assert not [each for each in trainer.arguments if each.startswith("jaxdata")]
     trainer.position = {"_global_next_index": 24}
     with pytest.raises(StateMismatch, match="it lacks 'fingerprint', it lacks 'version'"):
-        trainer.launch(run, tmp_path)
+        trainer.launch(run)
 
 
 def test_with_balance_accumulated_micro_batches_share_the_work(trainer: Trainer, run: Any) -> None:
@@ -123,9 +112,8 @@ def test_with_balance_accumulated_micro_batches_share_the_work(trainer: Trainer,
         iterator.loader.close()
     rows = [sorted(batch["inputs"].tolist()) for batch in batches.values()]
     assert rows[0] == rows[1]
-    native = jaxdata.load(
-        run, loader={"microbatches": 2}, sharding=NamedSharding(mesh(2), PartitionSpec("data"))
-    )
+    sharding = NamedSharding(mesh(2), PartitionSpec("data"))
+    native = jaxdata.load(run, loader={"microbatches": 2}, sharding=sharding)
     dealt = jax.device_get(next(native))["inputs"].reshape(2, 2, 4, SEQ_LEN)  # by device
     # As MaxText accumulates: number j of k is rows j, j + k, … of the global batch.
     taken = batches["attention"]["inputs"].reshape(8, 2, SEQ_LEN).swapaxes(0, 1)
@@ -133,14 +121,12 @@ def test_with_balance_accumulated_micro_batches_share_the_work(trainer: Trainer,
         assert (taken[number] == dealt[:, number].reshape(8, SEQ_LEN)).all()
 
 
-def test_a_checkpoint_without_position_goes_on_by_its_step(
-    trainer: Trainer, run: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_checkpoint_without_position_goes_on_by_step(trainer: Any, run: Any, caplog: Any) -> None:
     """Emergency checkpoints hold the model alone; only the launcher hears of their step."""
     emergency = {"enable_emergency_checkpoint": True}
-    trainer.launch(run, tmp_path, steps=3, **emergency)
+    trainer.launch(run, steps=3, **emergency)
     assert not caplog.records
-    trainer.launch(run, tmp_path, steps=1, **emergency)
+    trainer.launch(run, steps=1, **emergency)
     assert "has no position of the data: going on by its step 3, at row 24" in caplog.text
     (rows,) = islice(jaxdata.load(run), 3, 4)
     assert np.array_equal(trainer.batches[-1]["inputs"], rows["inputs"])
@@ -149,12 +135,10 @@ def test_a_checkpoint_without_position_goes_on_by_its_step(
             iterators(run, **{name: True})
     run["loader"] = {**run["loader"], "skip_rows": [[8, 16]]}
     with pytest.raises(InputError, match="its step does not tell which rows were skipped"):
-        trainer.launch(run, tmp_path, **emergency)
+        trainer.launch(run, **emergency)
 
 
-def test_what_ended_the_data_is_raised_at_the_end(
-    trainer: Trainer, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_ended_the_data_is_raised_at_the_end(trainer: Any, run: Any, monkeypatch: Any) -> None:
     """MaxText itself ends as if it were done."""
     plain = jaxdata.Loader.__next__
 
@@ -165,7 +149,7 @@ def test_what_ended_the_data_is_raised_at_the_end(
 
     monkeypatch.setattr(jaxdata.Loader, "__next__", fails_at_the_third)
     with pytest.raises(DatasetError, match="a shard is damaged"):
-        trainer.launch(run, tmp_path)
+        trainer.launch(run)
     assert trainer.stopped == "Training stopped: a shard is damaged"
     assert len(trainer.batches) == 2
 
@@ -179,9 +163,7 @@ def test_every_evaluation_has_the_same_rows(trainer: Trainer, run: Any) -> None:
 
 
 @pytest.mark.parametrize("halts", [False, True])
-def test_the_end_of_the_rows_stops_training(
-    trainer: Trainer, run: Any, halts: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_end_of_rows_stops_training(trainer: Any, run: Any, halts: bool, caplog: Any) -> None:
     dry = {"curriculum": [{"rows": 10**6, "mix": {"pages": 0.6, "code": 0.4}}]}
     halting = {**run, **dry, "on_exhaustion": "halt"}
     iterator, _ = iterators(halting if halts else run, steps=10**6)

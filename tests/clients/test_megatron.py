@@ -20,40 +20,26 @@ from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB
 
 MASKING = {"dataloader_inter_document_masking": True, "create_attention_mask_in_dataloader": False}
 ACROSS = {"across_documents": True}
-ARGUMENTS = {
-    "dataloader_type": "external",
-    "seq_length": SEQ_LEN,
-    "padded_vocab_size": VOCAB + 24,
-    "micro_batch_size": 2,
-    "eval_micro_batch_size": 2,
-    "global_batch_size": ROWS,
-    "eval_global_batch_size": ROWS,
-    "eval_iters": 1,
-    "full_validation": False,
-    "calculate_per_token_loss": True,
-    "dataloader_inter_document_masking": False,
-    "create_attention_mask_in_dataloader": True,
-    "transformer_impl": "local",
-    "masked_softmax_fusion": False,
-    "consumed_train_samples": 0,
-    "iteration": 0,
-    "dataloader_save": None,
-}
+ARGUMENTS: dict[str, Any] = {"dataloader_type": "external", "dataloader_save": None}
+ARGUMENTS |= {"seq_length": SEQ_LEN, "padded_vocab_size": VOCAB + 24, "micro_batch_size": 2}
+ARGUMENTS |= {"eval_micro_batch_size": 2, "global_batch_size": ROWS, "eval_iters": 1}
+ARGUMENTS |= {"eval_global_batch_size": ROWS, "full_validation": False, "iteration": 0}
+ARGUMENTS |= {"calculate_per_token_loss": True, "dataloader_inter_document_masking": False}
+ARGUMENTS |= {"create_attention_mask_in_dataloader": True, "transformer_impl": "local"}
+ARGUMENTS |= {"masked_softmax_fusion": False, "consumed_train_samples": 0}
 
 
 class Trainer:
     """What `pretrain` does with a provider, in one process that plays any of its ranks."""
 
-    def __init__(self, stand_in: Callable[..., Any]) -> None:
-        self.args = SimpleNamespace(**ARGUMENTS)
+    def __init__(self, stand_in: Callable[..., Any], folder: Path) -> None:
+        self.args, self.folder = SimpleNamespace(**ARGUMENTS), folder
         self.rank, self.ranks, self.tensor_rank = 0, 1, 0
         stand_in("megatron.training", get_args=lambda: self.args)
-        ranks = SimpleNamespace(
-            get_data_parallel_rank=lambda: self.rank,
-            get_data_parallel_world_size=lambda: self.ranks,
-            get_tensor_model_parallel_rank=lambda: self.tensor_rank,
-        )
-        stand_in("megatron.core", parallel_state=ranks)
+        state = SimpleNamespace(get_data_parallel_rank=lambda: self.rank)
+        state.get_data_parallel_world_size = lambda: self.ranks
+        state.get_tensor_model_parallel_rank = lambda: self.tensor_rank
+        stand_in("megatron.core", parallel_state=state)
 
     def set(self, **arguments: Any) -> None:
         vars(self.args).update(arguments)
@@ -73,8 +59,8 @@ class Trainer:
 
 
 @pytest.fixture
-def trainer(stand_in: Callable[..., Any]) -> Trainer:
-    return Trainer(stand_in)
+def trainer(stand_in: Callable[..., Any], tmp_path: Path) -> Trainer:
+    return Trainer(stand_in, tmp_path)
 
 
 def test_a_batch_has_what_this_attention_takes(trainer: Trainer, run: Any) -> None:
@@ -93,9 +79,7 @@ def test_a_batch_has_what_this_attention_takes(trainer: Trainer, run: Any) -> No
             assert all(torch.equal(batch[name], torch.from_numpy(expected[name])) for name in batch)
 
 
-def test_with_balance_ranks_and_micro_batches_share_the_rows_of_each_global_batch(
-    trainer: Trainer, run: Any
-) -> None:
+def test_with_balance_ranks_and_micro_batches_share_a_global_batch(trainer: Any, run: Any) -> None:
     run["pack"] = {**run["pack"], "strategy": "pad"}
     run["curriculum"] = [{"rows": 60, "mix": {"pages": 1}}]
     run["loader"] = {"batch_size": 16, "balance": "attention"}
@@ -156,10 +140,8 @@ def test_refused_before_the_first_step(trainer: Trainer, run: Any) -> None:
         trainer.build(run)
 
 
-def test_it_goes_on_from_the_state_with_skipped_rows_or_from_the_samples(
-    trainer: Trainer, run: Any, tmp_path: Path
-) -> None:
-    trainer.set(dataloader_save=str(tmp_path), iteration=3, consumed_train_samples=24)
+def test_it_goes_on_from_a_state_with_skips_or_from_the_samples(trainer: Any, run: Any) -> None:
+    trainer.set(dataloader_save=str(trainer.folder), iteration=3, consumed_train_samples=24)
     batches, _ = trainer.build(run)  # a folder that has no state yet: by the number alone
     assert batches.loader.next_row == 24
     next(batches)
@@ -170,7 +152,7 @@ def test_it_goes_on_from_the_state_with_skipped_rows_or_from_the_samples(
     with pytest.raises(StateMismatch, match="has no state of iteration 5"):
         trainer.build(run)
     run["loader"] = {**run["loader"], "skip_rows": [[8, 16]]}
-    trainer.set(dataloader_save=str(tmp_path / "skipping"), iteration=0, consumed_train_samples=0)
+    trainer.set(dataloader_save=str(trainer.folder / "a"), iteration=0, consumed_train_samples=0)
     alone, _ = trainer.build(run, steps=6)
     list(islice(alone, 3 * ROWS // 2))
     trainer.save(alone, 3)

@@ -28,16 +28,8 @@ from jaxdata.clients import levanter, lightning, megatron, nanochat, nanodo, tor
 from jaxdata.clients.nanogpt import Data
 from jaxdata.config import build_rows, load_config
 from tests import builders
-from tests.clients.tiny import (
-    ROWS,
-    SEQ_LEN,
-    VOCAB,
-    Tiny,
-    assert_by_hand,
-    mean_by_hand,
-    tensor,
-    train,
-)
+from tests.clients import tiny
+from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, Tiny, assert_by_hand, mean_by_hand, tensor
 from tests.readmes import of
 
 CHAT = SimpleNamespace(get_vocab_size=lambda: VOCAB)
@@ -110,9 +102,9 @@ def test_scripts_by_hand_and_resumed_to_the_bit(alone: Any, script: Any) -> None
     whole_run = script(alone)
     whole = assert_by_hand(Tiny(), whole_run, loss_of, jaxdata.load(alone))
     model, first, again = Tiny(), script(alone), script(alone)
-    losses = list(train(model, first, loss_of, 3))
+    losses = list(tiny.train(model, first, loss_of, 3))
     again.resume(json.loads(json.dumps(first.state)))
-    assert losses + list(train(model, again, loss_of, 3)) == whole
+    assert losses + list(tiny.train(model, again, loss_of, 3)) == whole
 
 
 @pytest.mark.parametrize("script", [NanoGPT, NanoChat])
@@ -123,9 +115,8 @@ def test_a_target_weighs_the_same_in_any_micro_batch(alone: Any, script: Any) ->
         model.zero_grad()
         for pair in islice(pairs, count):
             (loss_of(model, pair) / count).backward()
-        return torch.cat(
-            [grad.flatten() for weight in model.parameters() if (grad := weight.grad) is not None]
-        )
+        found = [weight.grad for weight in model.parameters()]
+        return torch.cat([grad.flatten() for grad in found if grad is not None])
 
     model, small, large = Tiny(), script(alone, ROWS // 4), script(alone)
     whole = gradient(large, 1, large.loss_of)
@@ -198,9 +189,9 @@ def test_nanodo(alone: Any, stand_in: Callable[..., Any]) -> None:
     loader = iter(data.py_batched_tfds(split="train", **given))
     whole = assert_by_hand(Tiny(), loader, loss_of, jaxdata.load(alone))
     model, first, again = Tiny(), *(data.py_batched_tfds(split="train", **given) for _ in "ab")
-    losses = list(train(model, first, loss_of, 3))
+    losses = list(tiny.train(model, first, loss_of, 3))
     again.set_state(first.get_state())
-    assert losses + list(train(model, again, loss_of, 3)) == whole
+    assert losses + list(tiny.train(model, again, loss_of, 3)) == whole
 
     evaluation = data.py_batched_tfds(split="test", **given)
     passes = [[batch.tolist() for batch in islice(evaluation, 2)] for _ in range(2)]
@@ -296,18 +287,14 @@ def test_lightning_stopped_between_accumulated_batches_goes_on_within_the_update
     assert list(updates(1)), "which one batch may have"
 
 
-def test_lightning_evaluates_on_the_same_rows_however_many_it_read_before(
-    run: Any, stand_in: Callable[..., Any]
-) -> None:
+def test_lightning_evaluates_the_same_rows_whatever_it_read_before(run: Any, stand_in: Any) -> None:
     stand_in("lightning", LightningDataModule=object)
     module = lightning.datamodule(run)
     module.trainer = SimpleNamespace(strategy=None)
     loader = module.val_dataloader()
-    few, all_of_them = (
-        [batch["inputs"].tolist() for batch in islice(loader, most)] for most in (2, None)
-    )
-    assert all_of_them[:2] == few
-    assert len(all_of_them) == len(loader) > 2
+    few, every = ([each["inputs"].tolist() for each in islice(loader, n)] for n in (2, None))
+    assert every[:2] == few
+    assert len(every) == len(loader) > 2
 
 
 OF_ROWS = {"seq_len": SEQ_LEN, "local_batch_size": ROWS}

@@ -17,13 +17,9 @@ CLOSE = 1e-6
 
 def config_of(dataset: Path) -> dict[str, Any]:
     """A config: pages and code, mixed and packed."""
-    return {
-        "dataset": str(dataset),
-        "pack": {"seq_len": SEQ_LEN},
-        "curriculum": [{"rows": 60, "mix": {"pages": 0.6, "code": 0.4}}],
-        "loader": {"batch_size": ROWS},
-        "eval_tokens": 20 * SEQ_LEN,
-    }
+    phases = [{"rows": 60, "mix": {"pages": 0.6, "code": 0.4}}]
+    given = {"dataset": str(dataset), "pack": {"seq_len": SEQ_LEN}, "curriculum": phases}
+    return given | {"loader": {"batch_size": ROWS}, "eval_tokens": 20 * SEQ_LEN}
 
 
 class Tiny(torch.nn.Module):
@@ -57,20 +53,15 @@ class Tiny(torch.nn.Module):
 
 def mean_by_hand(logits_of: Any, batch: Any) -> float:
     """Each document in a row of its own."""
-    total, count = 0.0, 0
+    total, count, names = 0.0, 0, ("inputs", "targets", "loss_mask")
     for row, ids in enumerate(batch["segment_ids"]):
         for segment in range(1, ids.max() + 1):
             at = ids == segment
-            pad = np.zeros((4, len(ids)), np.int32)
-            pad[:, : at.sum()] = [
-                batch["inputs"][row][at],
-                np.arange(at.sum()),
-                np.ones(at.sum()),
-                batch["targets"][row][at],
-            ]
-            logits = np.asarray(logits_of(*pad[:3, None]), np.float64)[0, : at.sum()]
-            nats = np.log(np.exp(logits).sum(-1)) - logits[np.arange(at.sum()), pad[3, : at.sum()]]
-            mask = batch["loss_mask"][row][at]
+            inputs, targets, mask = (batch[name][row][at] for name in names)
+            slots, pad = np.arange(at.sum()), np.zeros((3, len(ids)), np.int32)
+            pad[:, : len(slots)] = [inputs, slots, np.ones(len(slots))]
+            logits = np.asarray(logits_of(*pad[:, None]), np.float64)[0, : len(slots)]
+            nats = np.log(np.exp(logits).sum(-1)) - logits[slots, targets]
             total, count = total + nats[mask].sum(), count + mask.sum()
     return total / count
 

@@ -35,9 +35,7 @@ FUNCTIONS: list[tuple[Callable[..., Any], type[Settings], set[str]]] = [
 
 
 @pytest.mark.parametrize(("function", "model", "without"), FUNCTIONS)
-def test_a_function_takes_the_fields_of_its_model(
-    function: Callable[..., Any], model: type[Settings], without: set[str]
-) -> None:
+def test_a_function_takes_the_fields_of_its_model(function: Any, model: Any, without: Any) -> None:
     parameters, types = inspect.signature(function).parameters, types_of(function)
     assert model.model_fields.keys() - parameters.keys() == without
     for name, field in model.model_fields.items():
@@ -53,24 +51,17 @@ def test_a_function_takes_the_fields_of_its_model(
             assert kinds_of(types[name]) == kinds_of(field.annotation), name
 
 
+def same(*names: str, **others: str) -> dict[str, str]:
+    return {name: name for name in names} | others
+
+
+BUDGETS = same("tokens", "rows", "steps", "batch_size", weights="mix")
 SHARED: list[tuple[Callable[..., Any], type[Settings], dict[str, str]]] = [
-    (jaxdata.mix, Config, {name: name for name in ("epochs", "on_exhaustion")}),
-    (
-        MixedDataset.amend,
-        AmendmentSection,
-        {"epochs": "epochs", "on_exhaustion": "on_exhaustion", "phases": "curriculum"},
-    ),
-    (
-        jaxdata.Phase.__init__,
-        PhaseSection,
-        {each: each for each in ("tokens", "rows", "steps", "batch_size")} | {"weights": "mix"},
-    ),
-    (
-        jaxdata.materialize,
-        LoaderSection,
-        {each: each for each in ("layout", "skip_rows", "extras")},
-    ),
-    (jaxdata.pairs, PackSettings, {each: each for each in ("seq_len", "seed", "shuffle")}),
+    (jaxdata.mix, Config, same("epochs", "on_exhaustion")),
+    (MixedDataset.amend, AmendmentSection, same("epochs", "on_exhaustion", phases="curriculum")),
+    (jaxdata.Phase.__init__, PhaseSection, BUDGETS),
+    (jaxdata.materialize, LoaderSection, same("layout", "skip_rows", "extras")),
+    (jaxdata.pairs, PackSettings, same("seq_len", "seed", "shuffle")),
 ]
 """a function, the section that says the same, and its arguments by the names of the fields"""
 
@@ -85,12 +76,8 @@ def test_what_a_section_says_too_has_the_default_and_the_values_of_its_argument(
         given, default = parameters[argument].default, field.get_default(call_default_factory=True)
         required = name in ("mix", "seq_len")
         assert required or (given or None) == (default or None), argument
-        names = [
-            {*get_args(kind)}
-            for kinds in (kinds_of(types[argument]), kinds_of(field.annotation))
-            for kind in kinds
-            if get_origin(kind) is Literal
-        ]
+        kinds = [*kinds_of(types[argument]), *kinds_of(field.annotation)]
+        names = [{*get_args(kind)} for kind in kinds if get_origin(kind) is Literal]
         assert not names or names[0] == names[1], argument
 
 

@@ -38,34 +38,23 @@ def environment() -> dict[str, str]:
 
 
 def test_every_field_sets_its_variable() -> None:
-    use(
-        s3={"endpoint": "http://minio:9000", "region": "here", "profile": "team"},
-        gs={"endpoint": "http://gcs:1", "credentials_file": "/keys/a.json"},
-        cache={"folder": "/mnt/cache", "bytes": 2e11},
-        seconds=90,
-    )
-    assert environment() == {
-        "AWS_ENDPOINT_URL_S3": "http://minio:9000",
-        "AWS_PROFILE": "team",
-        "AWS_REGION": "here",
-        "GOOGLE_APPLICATION_CREDENTIALS": "/keys/a.json",
-        "JAXDATA_CACHE": "/mnt/cache",
-        "JAXDATA_CACHE_BYTES": "200000000000",
-        "JAXDATA_STORAGE_SECONDS": "90.0",
-        "TENSORSTORE_GCS_HTTP_URL": "http://gcs:1",
-    }
+    s3 = {"endpoint": "http://minio:9000", "region": "here", "profile": "team"}
+    gs = {"endpoint": "http://gcs:1", "credentials_file": "/keys/a.json"}
+    use(s3=s3, gs=gs, cache={"folder": "/mnt/cache", "bytes": 2e11}, seconds=90)
+    set_ = {"AWS_ENDPOINT_URL_S3": "http://minio:9000", "AWS_PROFILE": "team", "AWS_REGION": "here"}
+    set_ |= {"GOOGLE_APPLICATION_CREDENTIALS": "/keys/a.json"}
+    set_ |= {"TENSORSTORE_GCS_HTTP_URL": "http://gcs:1", "JAXDATA_STORAGE_SECONDS": "90.0"}
+    set_ |= {"JAXDATA_CACHE": "/mnt/cache", "JAXDATA_CACHE_BYTES": "200000000000"}
+    assert environment() == set_
     use(s3={"anonymous": True})  # the last config counts
     assert environment() == {"JAXDATA_S3_ANONYMOUS": "1"}
     use_storage(StorageSection())
     assert environment() == {"JAXDATA_S3_ANONYMOUS": "1"}, "nothing said, nothing changed"
 
 
-@pytest.mark.parametrize(
-    ("field", "variable"), [(field, names[-1]) for field, names in VARIABLES.items()]
-)
-def test_the_environment_wins(
-    field: str, variable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize("field", VARIABLES)
+def test_the_environment_wins(field: str, monkeypatch: Any, caplog: Any) -> None:
+    *_, variable = VARIABLES[field]
     given: dict[str, Any] = {"s3.anonymous": True, "cache.bytes": 5, "seconds": 5}
     value = given.get(field, "http://config")
     monkeypatch.setenv(variable, "of this machine")
@@ -73,19 +62,18 @@ def test_the_environment_wins(
         for _ in range(2):
             use_storage(load_config({"dataset": "d"}, {f"storage.{field}": value}).storage)
     assert environment() == {variable: "of this machine"}
-    assert caplog.messages == [
-        f"storage.{field} of the config is not used: {variable} is set, which wins"
-    ]
+    wins = f"{variable} is set, which wins"
+    assert caplog.messages == [f"storage.{field} of the config is not used: {wins}"]
+
+
+SECRET = "'secret_access_key' is a secret, and a config holds none. For s3://, set "
+SECRET += "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or name a profile"
 
 
 @pytest.mark.parametrize(
     ("storage", "message"),
     [
-        (
-            "s3: {secret_access_key: hush}",
-            "storage.s3: 'secret_access_key' is a secret, and a config holds none. For s3://, set "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or name a profile",
-        ),
+        ("s3: {secret_access_key: hush}", f"storage.s3: {SECRET}"),
         ("s3: {AWS_SESSION_TOKEN: hush}", "storage.s3: 'AWS_SESSION_TOKEN' is a secret"),
         ("access_key_id: hush", "storage: 'access_key_id' is a secret"),
         ("s3: {endpoint: 'http://me:hush@host'}", "write the URL without what is before the @"),
@@ -105,17 +93,14 @@ def test_what_is_refused(storage: str, message: str, tmp_path: Path) -> None:
 
 def test_a_run_and_its_workers_read_the_bucket_that_its_config_names(tmp_path: Path) -> None:
     dataset(tmp_path / "bkt/ds", {"web": [89] * 40})
+    pages = tmp_path / "pages"
     with bucket_process("s3", tmp_path) as server:
         s3 = {"endpoint": server.env["AWS_ENDPOINT_URL"], "anonymous": True}
-        config = {
-            "dataset": "s3://bkt/ds",
-            "pack": {"seq_len": 64},
-            "loader": {"batch_size": 4, "num_workers": 1},
-            "storage": {"s3": s3, "cache": {"folder": str(tmp_path / "pages")}},
-        }
+        config = {"dataset": "s3://bkt/ds", "loader": {"batch_size": 4, "num_workers": 1}}
+        config |= {"storage": {"s3": s3, "cache": {"folder": str(pages)}}, "pack": {"seq_len": 64}}
         loader = load(config)
         inputs = [batch["inputs"] for batch in loader]
         loader.close()
     near = load(config | {"dataset": str(tmp_path / "bkt/ds")})
     assert all((a == b["inputs"]).all() for a, b in zip(inputs, near, strict=True))
-    assert [*(tmp_path / "pages").rglob("*-*")]
+    assert [*pages.rglob("*-*")]

@@ -104,16 +104,11 @@ def make_dataset(folder: Path) -> None:
     convert(pairs, folder, source="sft", task="sft", **given)
     ids = lines("i.jsonl", *({"input_ids": [1] * n, "w": [n] * n} for n in range(20, 25)))
     convert(ids, folder, source="ids", task="ids", keep_per_token="w:int8", **given)
-    view = SourceView(
-        documents=5,
-        masked=TokenRanges.of(*np.array([[0, 3], [0, 2], [2, 9]])),
-        cut=TokenRanges.of(*np.array([[2], [3], [6]])),
-        dropped=np.array([1, 4]),
-        reasons=["near"],
-        survivors=["train/web"],
-        survivor_source=np.array([0, -1], np.int32),
-        survivor=np.array([2, -1]),
-    )
+    kept: Any = {"masked": TokenRanges.of(*np.array([[0, 3], [0, 2], [2, 9]]))}
+    kept |= {"documents": 5, "cut": TokenRanges.of(*np.array([[2], [3], [6]]))}
+    gone: Any = {"dropped": np.array([1, 4]), "reasons": ["near"], "survivors": ["train/web"]}
+    gone |= {"survivor_source": np.array([0, -1], np.int32), "survivor": np.array([2, -1])}
+    view = SourceView(**kept, **gone)
     write_views(folder, "d1", {"train/sft": view}, parameters={"command": "dedup"}, made_of={})
     read_dataset(folder)  # plans
 
@@ -158,10 +153,8 @@ def read_rows(folder: Path) -> Lists:
     rows = jaxdata.open_rows(folder)
     loader = jaxdata.Loader(rows, batch_size=8)
     found = [{name: array.tolist() for name, array in row.items()} for row in rows]
-    return {
-        "rows": found,
-        "order": [loader.batch_rows(step).tolist() for step in range(len(loader))],
-    }
+    order = [loader.batch_rows(step).tolist() for step in range(len(loader))]
+    return {"rows": found, "order": order}
 
 
 def damage_of_rows(folder: Path) -> str:

@@ -4,8 +4,6 @@ Which of its files are compared is in the table of `test_files.py`.
 """
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,9 +21,8 @@ MODEL = {"layers": 1, "width": 16, "heads": 2}
 def begun(tmp_path: Path) -> list[str]:
     """The command of a run that was ended after 16 steps, with two checkpoints."""
     train = {"model": MODEL, "log_every": 1, "checkpoint_every": 8, "output": str(tmp_path / "run")}
-    config = run(
-        tmp_path, {"web": 300}, pack={"seq_len": 32}, loader={"batch_size": 4}, train=train
-    )
+    given = {"pack": {"seq_len": 32}, "loader": {"batch_size": 4}, "train": train}
+    config = run(tmp_path, {"web": 300}, **given)
     command = ["train", str(config), "--train.steps"]
     commands.apart(*command, "16")
     assert {each.name for each in (tmp_path / "run/checkpoints").iterdir()} >= {"8", "16"}
@@ -60,10 +57,9 @@ def test_a_checkpoint_that_cannot_be_saved_ends_the_run_in_a_line(begun: list[st
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000,) * 2)\n"
         f"main({json.dumps([*begun, '32'])})"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    line = done.stderr.strip().splitlines()[-1]
+    said = commands.python("-c", code, status=1).stderr
+    assert "Traceback" not in said
+    line = said.strip().splitlines()[-1]
     assert "the checkpoint of step 24 cannot be saved in" in line
     assert "then the same command goes on from step 16, which is kept" in line
     done = commands.apart(*begun, "32")

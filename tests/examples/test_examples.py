@@ -22,14 +22,8 @@ from tests.readmes import Readme
 
 EXAMPLES = ROOT / "tools/examples"
 NOTEBOOK = EXAMPLES / "quickstart.ipynb"
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": str(ROOT),
-    "XLA_FLAGS": xla_flags(2),
-    "JAX_PLATFORMS": "cpu",
-    "HF_HUB_OFFLINE": "1",
-    "NO_MKDOCS_2_WARNING": "1",
-}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": xla_flags(2)}
+ENVIRONMENT |= {"JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1", "NO_MKDOCS_2_WARNING": "1"}
 
 
 def run(*arguments: object, cwd: Path = ROOT) -> str:
@@ -42,21 +36,18 @@ def losses(example: str, *arguments: object, cwd: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("examples")
+def dataset(module_path: Path) -> Path:
     for source in ("rows", "feed"):
         texts = [path.read_text() for path in sorted((ROOT / "jaxdata" / source).glob("*.py"))]
-        file = folder / f"{source}.jsonl"
+        file, output = module_path / f"{source}.jsonl", module_path / "d"
         file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-        jaxdata.convert(file, output=folder / "d", source=source, tokenizer="bytes", workers=1)
-    return folder / "d"
+        jaxdata.convert(file, output=output, source=source, tokenizer="bytes", workers=1)
+    return output
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("example", ["jax_loop", "torch_loop", "hf_trainer", "odm", "doremi"])
-def test_a_stopped_loop_goes_on_to_the_same_losses(
-    example: str, dataset: Path, tmp_path: Path
-) -> None:
+def test_a_stopped_loop_goes_on_to_its_losses(example: str, dataset: Path, tmp_path: Path) -> None:
     named = {"odm": "{}.npz", "doremi": "{}.npz"}.get(example, "{}").format
     whole = losses(example, dataset, named("whole"), 6, cwd=tmp_path)
     assert [int(line.split()[1]) for line in whole] == list(range(6))
@@ -67,13 +58,12 @@ def test_a_stopped_loop_goes_on_to_the_same_losses(
 
 
 @pytest.fixture(scope="module")
-def tokenizer(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tokenizer(shared_data: Path, module_path: Path) -> Path:
     """A small vocabulary: a large one makes the loss of a tiny model slow."""
-    folder = tmp_path_factory.mktemp("tokenizer")
     with (shared_data / "instruct/gsm8k_train.jsonl").open() as lines:
         texts = [json.loads(line)["question"] for line in islice(lines, 400)]
-    jaxdata.tokenizers.train_byte_level(texts, folder, vocab_size=512)
-    return folder / "tokenizer.json"
+    jaxdata.tokenizers.train_byte_level(texts, module_path / "tokenizer", vocab_size=512)
+    return module_path / "tokenizer/tokenizer.json"
 
 
 @pytest.mark.exhaustive
@@ -94,9 +84,8 @@ def test_tuning_goes_from_a_file_to_a_trained_model(
 def test_the_cells_of_the_notebook_run_in_order_and_its_outputs_are_of_one_whole_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cells = [
-        cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"
-    ]
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    cells = [cell for cell in cells if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     assert not re.search(r"/(home|root|tmp|usr|Users|work)/", NOTEBOOK.read_text())
     monkeypatch.chdir(tmp_path)
@@ -113,9 +102,7 @@ def test_the_cells_of_the_notebook_run_in_order_and_its_outputs_are_of_one_whole
         assert [*names[source]()][int(document)]["module"] == module
 
 
-PAGES = [
-    Readme(path.relative_to(ROOT).as_posix()) for path in (ROOT / "tools/docs/pages").iterdir()
-]
+PAGES = [Readme(str(path.relative_to(ROOT))) for path in (ROOT / "tools/docs/pages").iterdir()]
 
 
 @pytest.mark.slow
@@ -146,16 +133,11 @@ NAMES = sorted(file.stem for file in SCRIPTS.glob("*.py") if "__main__" in file.
 KEYS = {"bench", "question", "name", "unit", "better", "median", "min", "max", "rounds", "facts"}
 
 
-@pytest.fixture(scope="session")
-def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tiny corpora, made by the first benchmark that needs them."""
-    return tmp_path_factory.mktemp("bench")
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", NAMES)
-def test_a_benchmark_prints_json_lines(name: str, corpora: Path) -> None:
-    """Of a tiny corpus; figures are not judged."""
+def test_a_benchmark_prints_json_lines(name: str, module_path: Path) -> None:
+    """Of a tiny corpus, made by the first that needs it; figures are not judged."""
+    (corpora := module_path / "bench").mkdir(exist_ok=True)
     printed = run(SCRIPTS / f"{name}.py", "--quick", "--data", corpora, "--json")
     lines: list[dict[str, Any]] = [json.loads(line) for line in printed.splitlines()]
     assert lines
@@ -172,12 +154,8 @@ POLICIES: dict[str, Callable[..., Any]] = {
     name: runpy.run_path(str(ROOT / f"tools/examples/{name}.py"))[kind]
     for name, kind in {"odm": "OnlineDataMixing", "doremi": "ExcessLoss"}.items()
 }
-LOSSES = [
-    ([3.5, 1.2, 0.0], [7, 4, 0]),
-    ([2.0, 9.0, 0.5], [4, 3, 2]),
-    ([8.25, 0.0, 4.0], [11, 0, 2]),
-    ([1.5, 2.25, 6.0], [6, 3, 2]),
-]
+LOSSES = [([3.5, 1.2, 0.0], [7, 4, 0]), ([2.0, 9.0, 0.5], [4, 3, 2])]
+LOSSES += [([8.25, 0.0, 4.0], [11, 0, 2]), ([1.5, 2.25, 6.0], [6, 3, 2])]
 # Computed from the papers' formulas in decimal arithmetic of 40 digits.
 TABLES = {
     "odm": [

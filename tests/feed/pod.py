@@ -35,18 +35,13 @@ PACKS: dict[str, dict[str, Any]] = {
 def mixed(dataset: str | Path, pack: str) -> Any:
     """Three sources through two phases, each source exactly twice; packed in one of `PACKS`."""
     opened = jaxdata.open_dataset(dataset)
-    rows = {
-        name: jaxdata.pack(opened.source("train", name), seq_len=SEQ_LEN, **PACKS[pack])
-        for name in SOURCES
-    }
-    total = 2 * sum(map(len, rows.values()))
-    phases = [
-        jaxdata.Phase(rows=total // 3, weights={"web": 0.6, "code": 0.3, "wiki": 0.1}),
-        jaxdata.Phase(rows=total - total // 3, weights={"web": 0.2, "code": 0.3, "wiki": 0.5}),
-    ]
-    return jaxdata.mix(
-        rows, phases=phases, epochs=dict.fromkeys(rows, 2), on_exhaustion="renormalize"
-    )
+    given = {"seq_len": SEQ_LEN, **PACKS[pack]}
+    rows = {name: jaxdata.pack(opened.source("train", name), **given) for name in SOURCES}
+    total, twice = 2 * sum(map(len, rows.values())), dict.fromkeys(rows, 2)
+    first, later = total // 3, total - total // 3
+    phases = [jaxdata.Phase(rows=first, weights={"web": 0.6, "code": 0.3, "wiki": 0.1})]
+    phases += [jaxdata.Phase(rows=later, weights={"web": 0.2, "code": 0.3, "wiki": 0.5})]
+    return jaxdata.mix(rows, phases=phases, epochs=twice, on_exhaustion="renormalize")
 
 
 @contextmanager
@@ -57,23 +52,16 @@ def pod(job: dict[str, Any], processes: int, devices: int) -> Iterator[list[subp
     output = Path(job["output"])
     output.mkdir(exist_ok=True)
     environment = {**os.environ, "XLA_FLAGS": xla_flags(devices), "JAX_PLATFORMS": "cpu"}
+    given: Any = {"cwd": ROOT, "env": environment, "stderr": subprocess.STDOUT, "text": True}
     started = []
     with held_port() as port:
         for process in range(processes):
             path = output / f"job-{processes}-{process}.json"
             cluster = [f"localhost:{port}", processes, process]
             path.write_text(json.dumps({**job, "cluster": cluster}))
+            command = [sys.executable, "-m", "tests.feed.pod", str(path)]
             with (output / f"said-{processes}-{process}.txt").open("w") as said:
-                started.append(
-                    subprocess.Popen(
-                        [sys.executable, "-m", "tests.feed.pod", str(path)],
-                        cwd=ROOT,
-                        env=environment,
-                        stdout=said,
-                        stderr=subprocess.STDOUT,
-                        text=True,
-                    )
-                )
+                started.append(subprocess.Popen(command, stdout=said, **given))
         try:
             yield started
         finally:

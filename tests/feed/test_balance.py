@@ -26,7 +26,6 @@ KNOWN: dict[str, dict[int, Any]] = {}
 """rows of each kind, one by one"""
 ARRAYS = ("inputs", "targets", "loss_mask", "segment_ids", "positions")
 POOLS = {"chunk_bytes": 200, "block_bytes": 800, "lanes": 4}
-TWICE = {"web": 2, "code": 2}
 
 
 @pytest.fixture(scope="module")
@@ -44,17 +43,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         return {name: jaxdata.pack(each, **settings) for name, each in docs.items()}
 
     phases = [jaxdata.Phase(rows=90, weights={"web": 2, "code": 1})]
-    mixed, lanes = (
-        jaxdata.mix(rows, phases=phases, epochs=TWICE, on_exhaustion="renormalize")
-        for rows in (packed(seq_len=64), packed(seq_len=64, **POOLS))
-    )
-    rows = {
-        "one source": packed(seq_len=64, strategy="pad")["code"],  # rows whose work differs much
-        "mixed": mixed,
-        "lanes": lanes,
-        "amended": mixed.amend(37, rows=packed(seq_len=32)),
-        "mapped": mixed.map(dict),
-    }
+    how: Any = {"phases": phases, "epochs": {"web": 2, "code": 2}, "on_exhaustion": "renormalize"}
+    mixed, lanes = (jaxdata.mix(packed(seq_len=64, **more), **how) for more in ({}, POOLS))
+    alone = packed(seq_len=64, strategy="pad")["code"]  # rows whose work differs much
+    rows = {"one source": alone, "mixed": mixed, "lanes": lanes, "mapped": mixed.map(dict)}
+    rows["amended"] = mixed.amend(37, rows=packed(seq_len=32))
     yield rows
     rows.clear()
 
@@ -73,21 +66,18 @@ def unevenness(batch: Any, parts: int) -> float:
 
 @settings(max_examples=12)
 @given(st.data())
-def test_batches_are_the_rows_that_the_schedule_says_whoever_gets_which(
-    made: dict[str, Any], draw: st.DataObject
-) -> None:
+def test_batches_are_the_rows_that_the_schedule_says_whoever_has_them(made: Any, draw: Any) -> None:
     """Hosts together have each row of a step once, as the dataset itself has it; else padding."""
     kind, hosts = draw.draw(st.sampled_from(KINDS)), draw.draw(st.sampled_from([1, 2, 4]))
     micro = draw.draw(st.sampled_from([1, 3]))
     rows, known = made[kind], KNOWN.setdefault(kind, {})
     sizes = [hosts * micro * draw.draw(st.integers(1, 3)) for _ in range(2)]
-    given: dict[str, Any] = {
-        "batch_size": [(0, sizes[0]), (20, sizes[1])] if draw.draw(st.booleans()) else sizes[0],
-        "skip_rows": draw.draw(st.sampled_from([[], [(5, 9)]])),
-        "extras": () if kind == "mapped" else ("weight", "source"),
-        "prefetch": draw.draw(st.sampled_from([0, 2])),
-        "drop_remainder": draw.draw(st.booleans()),
-    }
+    size = [(0, sizes[0]), (20, sizes[1])] if draw.draw(st.booleans()) else sizes[0]
+    given: dict[str, Any] = {"batch_size": size}
+    given["skip_rows"] = draw.draw(st.sampled_from([[], [(5, 9)]]))
+    given["extras"] = () if kind == "mapped" else ("weight", "source")
+    given["prefetch"] = draw.draw(st.sampled_from([0, 2]))
+    given["drop_remainder"] = draw.draw(st.booleans())
     work = draw.draw(st.sampled_from([None, "attention", {"attention": 9}]))
     ours = given | {"balance": work, "microbatches": micro}
     plain = jaxdata.Loader(rows, **given)

@@ -22,12 +22,8 @@ DOCS = jaxdata.ArrayDocuments(
 )
 ROWS = jaxdata.pack(DOCS, seq_len=32)
 MESH = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
-MESHES = {
-    "data, two axes": PartitionSpec(("x", "y")),
-    "data x model": PartitionSpec("x"),
-    "batch x sequence": PartitionSpec("x", "y"),
-    "sequence": PartitionSpec(None, "x"),
-}
+MESHES = {"data, two axes": PartitionSpec(("x", "y")), "data x model": PartitionSpec("x")}
+MESHES |= {"batch x sequence": PartitionSpec("x", "y"), "sequence": PartitionSpec(None, "x")}
 
 
 @pytest.mark.parametrize("name", MESHES)
@@ -65,18 +61,12 @@ def test_a_process_without_a_device_and_rows_of_another_shape_are_refused() -> N
 
 
 def test_a_process_needs_the_rows_that_its_own_devices_hold() -> None:
-    held = [
-        (slice(2, 4), slice(0, 4)),
-        (slice(2, 4), slice(4, 8)),
-        (slice(6, 8), slice(0, 4)),
-        None,
-    ]
-    sharding: Any = SimpleNamespace(
-        addressable_devices_indices_map=lambda shape: dict(zip(jax.devices(), held, strict=False)),
-        device_set=[SimpleNamespace(process_index=n) for n in (0, 0, 1, 3)],
-        shard_shape=lambda shape: (2, 4),
-        memory_kind=None,
-    )
+    places = [(2, 4, 0, 4), (2, 4, 4, 8), (6, 8, 0, 4)]
+    held = [*((slice(a, b), slice(c, d)) for a, b, c, d in places), None]
+    sharding: Any = SimpleNamespace(shard_shape=lambda shape: (2, 4), memory_kind=None)
+    on_devices = dict(zip(jax.devices(), held, strict=False))
+    sharding.addressable_devices_indices_map = lambda shape: on_devices
+    sharding.device_set = [SimpleNamespace(process_index=n) for n in (0, 0, 1, 3)]
     found = DevicePlacement(sharding, 8, 8)
     assert (found.rows.tolist(), found.hosts, found.shards) == ([2, 3, 6, 7], 3, 4)
 
@@ -126,22 +116,22 @@ def flat(batch: Any) -> Any:
     return batch["inputs"].reshape(-1)
 
 
+STARTS = {"megatron": {"cu_seqlens": True}}
+
+
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("parts", "layout", "message"),
     [
-        ({"context_parallel": 3}, "choose a seq_len that is a multiple of 6"),
-        ({"context_parallel": 0}, "context_parallel=0: expected at least 1"),
-        (
-            {"context_parallel": 2, "layout": {"megatron": {"cu_seqlens": True}}},
-            "cu_seqlens with context_parallel=2: they say where documents begin in a row",
-        ),
-        (
-            {"context_parallel": 2, "layout": flat},
-            "'' has shape (128,), of which no axis after the",
-        ),
+        (3, "jaxdata", "choose a seq_len that is a multiple of 6"),
+        (0, "jaxdata", "context_parallel=0: expected at least 1"),
+        (2, STARTS, "cu_seqlens with context_parallel=2: they say where documents begin in a row"),
+        (2, flat, "'' has shape (128,), of which no axis after the"),
     ],
 )
-def test_what_makes_no_sense_in_another_order_is_refused(given: Any, message: str) -> None:
+def test_what_makes_no_sense_in_another_order_is_refused(
+    parts: int, layout: Any, message: str
+) -> None:
+    given = {"context_parallel": parts, "layout": layout, "prefetch": 0}
     with pytest.raises(InputError) as caught:
-        next(jaxdata.Loader(ROWS, batch_size=4, prefetch=0, **given))
+        next(jaxdata.Loader(ROWS, batch_size=4, **given))
     assert message in str(caught.value)

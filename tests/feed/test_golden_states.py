@@ -22,8 +22,7 @@ import jaxdata.torch
 from tests.test_golden import CHUNKS, FORMAT_2, PHASES
 
 pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
-DATA = Path(__file__).parents[1] / "data"
-SAVED_STATES = DATA / "states-2.json"
+SAVED_STATES = Path(__file__).parents[1] / "data/states-2.json"
 
 
 def packed(folder: Path, name: str, **settings: Any) -> Any:
@@ -103,14 +102,9 @@ def in_workers(folder: Path) -> Any:
     return StatefulDataLoader(torch, batch_size=None, num_workers=2)
 
 
-MAKERS: dict[str, Callable[[Path], Any]] = {
-    function.__name__: function
-    for function in (
-        *(plain, sizes_and_skips, mixture, amended, transformed, megatron),
-        *(streamed, in_torch),
-        *(lanes, mixture_in_lanes, amended_lanes, in_workers),
-    )
-}
+MAKES = [plain, sizes_and_skips, mixture, amended, transformed, megatron, streamed, in_torch]
+MAKES += [lanes, mixture_in_lanes, amended_lanes, in_workers]
+MAKERS: dict[str, Callable[[Path], Any]] = {make.__name__: make for make in MAKES}
 
 
 def state_of(one: Any) -> Any:

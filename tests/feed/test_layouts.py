@@ -16,17 +16,7 @@ import jaxdata
 import jaxdata.torch
 from jaxdata.base.errors import InputError
 from jaxdata.feed import device, layouts
-from jaxdata.feed.layouts import (
-    LAYOUTS,
-    HuggingFace,
-    Megatron,
-    check_named,
-    layout,
-    leaves,
-    maxtext,
-    native,
-    stored_layout,
-)
+from jaxdata.feed.layouts import LAYOUTS, HuggingFace, Megatron, check_named, layout, stored_layout
 
 VOCAB, SEQ_LEN = 64, 24
 random = np.random.default_rng(0)
@@ -62,15 +52,11 @@ def same(found: Any, expected: dict[str, tuple[str, Any]]) -> None:
 def test_maxtext_marks_targets_without_loss_by_segment_0() -> None:
     for batch in NATIVE:
         marked = np.where(batch["loss_mask"], batch["segment_ids"], 0)
-        expected = {
-            "inputs": batch["inputs"],
-            "targets": batch["targets"],
-            "inputs_position": batch["positions"],
-            "targets_position": batch["positions"],
-            "inputs_segmentation": batch["segment_ids"],
-            "targets_segmentation": marked,
-        }
-        same(maxtext(batch | EXTRA), {name: ("int32", array) for name, array in expected.items()})
+        expected = {"inputs": batch["inputs"], "targets": batch["targets"]}
+        expected |= {f"{of}_position": batch["positions"] for of in ("inputs", "targets")}
+        expected |= {"inputs_segmentation": batch["segment_ids"], "targets_segmentation": marked}
+        found = layouts.maxtext(batch | EXTRA)
+        same(found, {name: ("int32", array) for name, array in expected.items()})
 
 
 @pytest.mark.parametrize("mask", [None, True, False])
@@ -79,13 +65,10 @@ def test_megatron_has_masks_of_what_is_not_seen_or_starts_of_segments(
     mask: bool | None, lengths: bool
 ) -> None:
     for batch in NATIVE:
-        ids = batch["segment_ids"]
-        expected = {
-            "tokens": ("int64", batch["inputs"]),
-            "labels": ("int64", batch["targets"]),
-            "position_ids": ("int64", batch["positions"]),
-            "loss_mask": ("float32", batch["loss_mask"] * 1.0),
-        }
+        ids, named = batch["segment_ids"], {"tokens": "inputs", "labels": "targets"}
+        named["position_ids"] = "positions"
+        expected = {name: ("int64", batch[own]) for name, own in named.items()}
+        expected["loss_mask"] = ("float32", batch["loss_mask"] * 1.0)
         if mask or (mask is None and not lengths):
             expected["attention_mask"] = ("bool", ~same_segment(ids)[:, None])
         if lengths:
@@ -98,13 +81,11 @@ def test_megatron_has_masks_of_what_is_not_seen_or_starts_of_segments(
 def test_labels_of_transformers_are_targets_a_slot_later(mask: bool) -> None:
     for batch in NATIVE:
         targets = np.where(batch["loss_mask"], batch["targets"], -100)
-        expected = {
-            "input_ids": ("int64", batch["inputs"]),
-            "position_ids": ("int64", batch["positions"]),
-            "shift_labels": ("int64", targets),
-            "labels": ("int64", np.pad(targets, [(0, 0), (1, 0)], constant_values=-100)[:, :-1]),
-            "use_cache": ("bool", False),
-        }
+        later = np.pad(targets, [(0, 0), (1, 0)], constant_values=-100)[:, :-1]
+        numbers = {"input_ids": batch["inputs"], "position_ids": batch["positions"]}
+        numbers |= {"shift_labels": targets, "labels": later}
+        expected = {name: ("int64", array) for name, array in numbers.items()}
+        expected["use_cache"] = ("bool", False)
         if mask:
             expected["attention_mask"] = ("bool", same_segment(batch["segment_ids"])[:, None])
         else:
@@ -137,8 +118,9 @@ HERE = __name__
 
 
 def test_a_layout_is_named_with_or_without_options() -> None:
-    assert native(NATIVE[0]) is NATIVE[0]
-    assert layout("jaxdata") is layout({"jaxdata": {}}) is layout({"jaxdata": None}) is native
+    assert layouts.native(NATIVE[0]) is NATIVE[0]
+    for given_ in ("jaxdata", {"jaxdata": {}}, {"jaxdata": None}):
+        assert layout(given_) is layouts.native
     assert layout("hf") is LAYOUTS["hf"]
     assert layout({"hf": {"cu_seqlens": True}}) == HuggingFace(False, True)
     assert layout({"megatron": {"attention_mask": False}}) == Megatron(False, False)
@@ -157,37 +139,32 @@ ALONG = SEVERAL | {"positions": np.arange(SEQ_LEN) * (SEVERAL["segment_ids"] > 0
 PAIR = {f"{side}_inputs": np.zeros((1, 1)) for side in ("chosen", "rejected")}
 
 
+NAMES = "expected one of 'jaxdata', 'maxtext', 'hf',"
+ABSENT = f"{__file__} has no function "
+
+
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "given_", "message"),
     [
-        *(
-            (lambda wrong=wrong: check_named(wrong), "expected one of 'jaxdata', 'maxtext', 'hf',")
-            for wrong in ("t5", 3, {}, "a.:b", {"hf": {}, "maxtext": {}}, {3: {}})
-        ),
-        (lambda: layout({"hf": {"mask": True}}), MENU),
-        (lambda: layout({"megatron": ["cu_seqlens"]}), MENU),
-        (lambda: layout({"hf": {"cu_seqlens": 1}}), MENU),
-        (lambda: layout({"maxtext": {"cu_seqlens": True}}), "it has no options; expected {name:"),
-        (
-            lambda: layout("no_such_module:f"),
-            "ModuleNotFoundError: No module named 'no_such_module'",
-        ),
-        (
-            lambda: layout(f"{HERE}:absent"),
-            f"layout='{HERE}:absent': {__file__} has no function 'absent'",
-        ),
-        (
-            lambda: layout(f"{HERE}:HERE"),
-            f"layout='{HERE}:HERE': {__file__} has no function 'HERE'",
-        ),
-        (lambda: layout("megatron")(PAIR), "takes packed rows, and these are preference pairs: u"),
-        (lambda: layout("hf")(ALONG), "positions of these rows run along the row: pack with"),
-        (lambda: layout("hf")({"inputs": 0}), "rows here lack loss_mask, positions, segment_ids,"),
+        *((check_named, wrong, NAMES) for wrong in ("t5", 3, {}, "a.:b", {3: {}})),
+        (check_named, {"hf": {}, "maxtext": {}}, NAMES),
+        (layout, {"hf": {"mask": True}}, MENU),
+        (layout, {"megatron": ["cu_seqlens"]}, MENU),
+        (layout, {"hf": {"cu_seqlens": 1}}, MENU),
+        (layout, {"maxtext": {"cu_seqlens": True}}, "it has no options; expected {name:"),
+        (layout, "no_such_module:f", "ModuleNotFoundError: No module named 'no_such_module'"),
+        (layout, f"{HERE}:absent", f"layout='{HERE}:absent': {ABSENT}'absent'"),
+        (layout, f"{HERE}:HERE", f"layout='{HERE}:HERE': {ABSENT}'HERE'"),
+        (LAYOUTS["megatron"], PAIR, "takes packed rows, and these are preference pairs: u"),
+        (LAYOUTS["hf"], ALONG, "positions of these rows run along the row: pack with"),
+        (LAYOUTS["hf"], {"inputs": 0}, "rows here lack loss_mask, positions, segment_ids,"),
     ],
 )
-def test_what_is_no_layout_or_no_batch_for_it_is_refused(call: Any, message: str) -> None:
+def test_what_is_no_layout_or_no_batch_for_it_is_refused(
+    call: Any, given_: Any, message: str
+) -> None:
     with pytest.raises(InputError) as caught:
-        call()
+        call(given_)
     assert message in str(caught.value)
 
 
@@ -221,8 +198,9 @@ def test_every_way_of_delivery_keeps_the_structure() -> None:
 
 
 def test_leaves_are_named_by_their_paths_and_others_refused() -> None:
-    assert leaves({"x": (1, [2]), "y": Example(3, 4)}) == {"x.0": 1, "x.1.0": 2, "y.0": 3, "y.1": 4}
-    assert leaves(7) == {"": 7}
+    found = layouts.leaves({"x": (1, [2]), "y": Example(3, 4)})
+    assert found == {"x.0": 1, "x.1.0": 2, "y.0": 3, "y.1": 4}
+    assert layouts.leaves(7) == {"": 7}
     with pytest.raises(InputError, match=r"the layout put a set into a batch: expected arrays and"):
         batches(jaxdata.torch.Loader, layout=lambda _: {1, 2})
 

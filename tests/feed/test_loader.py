@@ -73,10 +73,10 @@ def on_devices(count: int) -> NamedSharding:
     return NamedSharding(Mesh(np.array(jax.devices()[:count]), ("x",)), PartitionSpec("x"))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"prefetch": 0}, {"prefetch": 2}, pytest.param({"num_workers": 1}, marks=pytest.mark.slow)],
-)
+IN_A_WORKER = pytest.param({"num_workers": 1}, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("settings", [{"prefetch": 0}, {"prefetch": 2}, IN_A_WORKER])
 def test_an_error_while_reading_reaches_the_trainer(settings: dict[str, Any]) -> None:
     def broken(row: Any) -> Any:
         raise ZeroDivisionError("in the user's function")

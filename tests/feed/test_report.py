@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,10 +23,8 @@ def test_a_report_is_a_table_of_its_sources_and_numbers_by_name() -> None:
     names = ("rows", "documents_begun", "documents_finished", "tokens", "padding")
     web = dict(zip(names, (1200, 50, 49, 1_234_567, 100), strict=True))
     other = dict(zip(names, (1, 5, 4, 0, 23), strict=True))
-    sources = {
-        "web": SourceReport(**web, epochs=1.25, share=0.75, planned=0.7),
-        "encyclopedia": SourceReport(**other, epochs=0.5, share=0.25, planned=None),
-    }
+    sources = {"web": SourceReport(**web, epochs=1.25, share=0.75, planned=0.7)}
+    sources["encyclopedia"] = SourceReport(**other, epochs=0.5, share=0.25, planned=None)
     of_run = {"step": 9, "next_row": 1300, "slots": 40_000, "passes": 3, "sources": sources}
     found = RunReport(**web, **of_run)
     lines = [
@@ -41,11 +40,9 @@ def test_a_report_is_a_table_of_its_sources_and_numbers_by_name() -> None:
     assert str(replace(found, slots=0)).startswith("1,200 rows, 1,234,567 tokens, 0.00 % padding")
     scalars = with_reads.scalars()
     assert len(found.scalars()) == len(scalars) - 8 == 7 + 6
-    assert {name: scalars[name] for name in ("row", "pass", "padding_share", "reads/gets")} == {
-        **{"row": 1300, "pass": 3, "padding_share": 0.0025, "reads/gets": 3}
-    }
-    named = [scalars[name] for name in ("tokens/web", "share/web", "epochs/encyclopedia")]
-    assert named == [1_234_567, 0.75, 0.5]
+    some = {"row": 1300, "pass": 3, "padding_share": 0.0025, "reads/gets": 3}
+    some |= {"tokens/web": 1_234_567, "share/web": 0.75, "epochs/encyclopedia": 0.5}
+    assert {name: scalars[name] for name in some} == some
     told = json.loads(json.dumps(with_reads.as_dict()))
     assert (told["sources"]["web"]["planned"], told["reads"]["bytes"]) == (0.7, 700)
 
@@ -54,23 +51,17 @@ WEB = jaxdata.ArrayDocuments(distinct_documents([5, 9, 3] * 30), name="web")
 CODE = jaxdata.ArrayDocuments(distinct_documents([12, 1, 8] * 20, first=9_000), name="code")
 
 
+SKIPS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=2)
+
+
 @settings(max_examples=15)
-@given(
-    st.sampled_from([1, 8]),
-    st.integers(5, 20),
-    st.integers(0, 5),
-    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=2),
-)
-def test_a_report_adds_up_the_rows_that_were_delivered(
-    lanes: int, size: int, steps: int, skips: list[tuple[int, int]]
-) -> None:
+@given(st.sampled_from([1, 8]), st.integers(5, 20), st.integers(0, 5), SKIPS)
+def test_a_report_adds_up_the_delivered_rows(lanes: int, size: int, steps: int, skips: Any) -> None:
     """No document here is longer than a row: each segment is one, begun and finished."""
     pools = {"lanes": lanes, "chunk_bytes": 400, "block_bytes": 1600}
     rows = {each.name: jaxdata.pack(each, seq_len=16, **pools) for each in (WEB, CODE)}
-    phases = [
-        jaxdata.Phase(rows=24, weights={"web": 0.6, "code": 0.4}),
-        jaxdata.Phase(weights={"web": 0.2, "code": 0.8}),
-    ]
+    phases = [jaxdata.Phase(rows=24, weights={"web": 0.6, "code": 0.4})]
+    phases += [jaxdata.Phase(weights={"web": 0.2, "code": 0.8})]
     mixed = jaxdata.mix(rows, phases=phases, on_exhaustion="renormalize")
     skipped = [(a, min(a + n, len(mixed))) for a, n in skips if a < len(mixed)]
     given_ = {"batch_size": size, "skip_rows": skipped, "extras": ("source",), "prefetch": 0}

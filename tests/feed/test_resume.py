@@ -20,15 +20,9 @@ from jaxdata.testing import assert_same_batches
 from tests.feed.test_loader import DOCUMENTS, REFERENCE, ROWS, loader
 from tests.feed.test_states import GOOD, VALUES
 
-LEGS = st.lists(
-    st.tuples(
-        st.integers(1, 40),
-        st.integers(1, 5),
-        st.none() | st.tuples(st.integers(0, 400), st.integers(1, 9)),
-    ),
-    min_size=1,
-    max_size=6,
-)
+SKIP = st.none() | st.tuples(st.integers(0, 400), st.integers(1, 9))
+LEG = st.tuples(st.integers(1, 40), st.integers(1, 5), SKIP)
+LEGS = st.lists(LEG, min_size=1, max_size=6)
 
 
 @settings(max_examples=15)
@@ -148,9 +142,7 @@ def test_what_is_saved_is_the_state_at_the_call(tmp_path: Path) -> None:
     assert plain == moved(2).get_state(), "it is the file of JsonSave"
 
 
-def test_files_of_grain_and_the_new_orbax_are_restored_on_any_number_of_processes(
-    tmp_path: Path,
-) -> None:
+def test_files_of_grain_and_the_new_orbax_are_restored_on_any_processes(tmp_path: Path) -> None:
     assert isinstance(moved(3), grain.DatasetIterator)
     save(tmp_path / "a", grain.checkpoint.CheckpointSave(moved(3)))
     (file,) = tmp_path.glob("a/3/loader/process_*.json")

@@ -73,9 +73,8 @@ STRICT = jaxdata.mix(ROWS, phases=[jaxdata.Phase(rows=60, weights=WEIGHTS)])
 
 
 def loaders(hosts: int, size: int = 6, rows: Any = MIXED, **given: Any) -> list[jaxdata.Loader]:
-    return [
-        jaxdata.Loader(rows, batch_size=size, shard=(host, hosts), **given) for host in range(hosts)
-    ]
+    shards = [(host, hosts) for host in range(hosts)]
+    return [jaxdata.Loader(rows, batch_size=size, shard=each, **given) for each in shards]
 
 
 def replayed(amendments: Any, rows: Any = MIXED) -> Any:
@@ -93,15 +92,9 @@ def rest(loader: jaxdata.Loader) -> list[Any]:
     return found
 
 
-LEGS = st.lists(
-    st.tuples(
-        st.sampled_from([1, 3, 2]),
-        st.sampled_from([0, 1, 3]),
-        st.lists(st.none() | st.lists(st.integers(0, 9), min_size=3, max_size=3), max_size=9),
-    ),
-    min_size=1,
-    max_size=4,
-)
+STEPS = st.lists(st.none() | st.lists(st.integers(0, 9), min_size=3, max_size=3), max_size=9)
+LEG = st.tuples(st.sampled_from([1, 3, 2]), st.sampled_from([0, 1, 3]), STEPS)
+LEGS = st.lists(LEG, min_size=1, max_size=4)
 
 
 TEN = [([1, 3, 2][k % 3], [0, 1, 3][k % 3], [[k, 9 - k, 1 + k % 3], None]) for k in range(10)]
@@ -111,9 +104,7 @@ TEN = [([1, 3, 2][k % 3], [0, 1, 3][k % 3], [[k, 9 - k, 1 + k % 3], None]) for k
 @given(LEGS, st.integers(0, 3))
 @example(TEN, 1)
 @example([(1, 1, [[1, 9, 0], [1, 9, 0], [5, 0, 5]]), (3, 0, [[0, 0, 4]]), (2, 3, [None])], 1)
-def test_a_run_reweighed_and_killed_on_any_hosts_has_the_rows_of_its_log(
-    legs: Any, lost: int
-) -> None:
+def test_a_run_reweighed_and_killed_on_any_hosts_has_the_rows_it_logs(legs: Any, lost: int) -> None:
     """Each leg goes on from a state that was saved some steps before the last one ended."""
     states: list[str] = [json.dumps(loaders(1)[0].get_state())]
     for hosts, prefetch, steps in legs:
@@ -168,11 +159,9 @@ def test_it_is_an_amendment_like_any_other() -> None:
         next(loader)
     assert loader.reweigh({"code": np.float32(0.25), "web": np.int64(1)}) == 24
     state = json.loads(json.dumps(loader.get_state()))
-    assert state["amendments"] == [
-        {"row": 24, "epochs": {"web": 2, "code": 3}}
-        | {"weights": {"code": 0.25, "web": 1}, "asked_at": 18},
-        {"row": 48, "weights": {"books": 1}},
-    ]
+    asked = {"weights": {"code": 0.25, "web": 1}, "asked_at": 18}
+    joined = {"row": 24, "epochs": {"web": 2, "code": 3}, **asked}
+    assert state["amendments"] == [joined, {"row": 48, "weights": {"books": 1}}]
     assert loader.rows.intervals[1].shares == {"web": 0.8, "code": 0.2}
     assert loader.rows.intervals[2].shares == {"books": 1.0}
     [again] = loaders(1, rows=by_hand)
@@ -267,9 +256,7 @@ def test_processes_follow_the_file_that_the_first_reads(tmp_path: Path) -> None:
     assert group[0].get_state() == group[1].get_state()
 
 
-def test_a_file_that_cannot_be_used_is_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_that_cannot_be_used_is_said_once(tmp_path: Path, caplog: Any) -> None:
     file = tmp_path / "weights.yaml"
     [loader] = loaders(1)
     control = jaxdata.WeightsFile(file)
@@ -303,9 +290,8 @@ def test_real_processes_of_jax_are_reweighed_together(tmp_path: Path) -> None:
     job = {"task": "reweighed", "output": str(tmp_path), "dataset": str(data), "batch_size": 4}
     job["settings"] = {"balance": "attention"}
     run_pod(job, processes=2, devices=1)
-    one, other = (
-        json.loads((tmp_path / f"reweighed-2-{process}.json").read_text()) for process in (0, 1)
-    )
+    files = [tmp_path / f"reweighed-2-{process}.json" for process in (0, 1)]
+    one, other = (json.loads(file.read_text()) for file in files)
     assert one["rows"] == other["rows"] == [16, 20, 28, 32, 32, None, None, None]
     assert one["state"] == other["state"]
     for process, found in enumerate((one, other)):
@@ -361,9 +347,7 @@ def test_every_process_is_told_what_differs(odd: int) -> None:
         assert "next_row" not in said
 
 
-def test_another_that_is_at_other_rows_for_a_moment_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_another_that_is_at_other_rows_for_a_moment_is_waited_for(monkeypatch: Any) -> None:
     here, there = boards(2)
     events = iter(["begins at other rows", "goes away", "comes"])
 
@@ -383,9 +367,7 @@ def test_another_that_is_at_other_rows_for_a_moment_is_waited_for(
     assert next(events, None) is None
 
 
-def test_it_waits_for_others_a_time_and_says_so_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_waits_for_others_a_time_and_says_so_once(monkeypatch: Any, caplog: Any) -> None:
     alone, other = boards(2)
     slept = list[float]()
     now = map(float, count(1000, 10))
@@ -393,10 +375,8 @@ def test_it_waits_for_others_a_time_and_says_so_once(
     monkeypatch.setattr(steering, "time", time)
     compare_states(alone, state(3))
     assert slept[0] < slept[1] < slept[-1] == 1, "it looks less and less often"
-    assert caplog.messages == [
-        "process 0: after 120 s 1 of 2 processes asked for a batch, so that not all rows are "
-        "compared"
-    ]
+    waited = "process 0: after 120 s 1 of 2 processes"
+    assert caplog.messages == [f"{waited} asked for a batch, so that not all rows are compared"]
     assert other.get("last") == "", "what it looked at alone is forgotten"
-    with pytest.raises(InputError, match="process 0: after 120 s 1 of 2 processes called reweigh:"):
+    with pytest.raises(InputError, match=f"{waited} called reweigh:"):
         compare_states(alone, state(3), "where they were reweighed")

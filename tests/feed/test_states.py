@@ -56,10 +56,10 @@ def said(state: Any) -> str:
     return str(caught.value)
 
 
-@given(
-    st.sampled_from(sorted(RULES)),
-    VALUES | st.lists(st.dictionaries(st.sampled_from(["row", "was"]), ROWS), max_size=3),
-)
+CHANGES = st.lists(st.dictionaries(st.sampled_from(["row", "was"]), ROWS), max_size=3)
+
+
+@given(st.sampled_from(sorted(RULES)), VALUES | CHANGES)
 def test_a_field_is_taken_or_named(name: str, value: Any) -> None:
     state = {**GOOD, name: value}
     if RULES[name](value):
@@ -147,13 +147,11 @@ def answer(state: SavedState, run: dict[str, Any], *more: Any, **named: Any) -> 
     return ""
 
 
-WAS = {
-    "data": {"web": "a1", "code": "c3"},
-    "seed": 0,
-    "phases": [1, 2],
-    "views": {"web": "dedup"},
-    "on_exhaustion": "renormalize",
-}
+WAS: dict[str, Any] = {"seed": 0, "phases": [1, 2], "on_exhaustion": "renormalize"}
+WAS |= {"data": {"web": "a1", "code": "c3"}, "views": {"web": "dedup"}}
+OTHER = "data[web] was 'a1', is 'b2': open the dataset that the run was started on (a new"
+UNREAD = "views[web] was 'dedup', is absent: read the view that the run is of, with data"
+READ = "views[code] was absent, is 'x': read all its documents, as the run does, without"
 
 
 @pytest.mark.parametrize(
@@ -162,26 +160,16 @@ WAS = {
         ({"seed": 1}, ["seed was 0, is 1: set seed back, or start a new run"]),
         ({"order": 3}, ["order was absent, is 3: set order back, or start a new run"]),
         ({"phases": [7]}, ["phases[0] was 1, is 7: restore the curriculum of", "phases[1]"]),
-        (
-            {"data": {"web": "b2", "code": "c3"}},
-            ["data[web] was 'a1', is 'b2': open the dataset that the run was started on (a new"],
-        ),
-        (
-            {"data": {"web": "b2"}, "views": {}},
-            ["views[web] was 'dedup', is absent: read the view that the run is of, with data"],
-        ),
-        (
-            {"views": {"web": "dedup", "code": "x"}},
-            ["views[code] was absent, is 'x': read all its documents, as the run does, without"],
-        ),
+        ({"data": {"web": "b2", "code": "c3"}}, [OTHER]),
+        ({"data": {"web": "b2"}, "views": {}}, [UNREAD]),
+        ({"views": {"web": "dedup", "code": "x"}}, [READ]),
         ({"on_exhaustion": "halt"}, []),
     ],
 )
 def test_a_state_of_another_run_is_refused_fact_by_fact(change: Any, lines: list[str]) -> None:
     said = answer(state_of(WAS), {**WAS, **change}, free="what you like").splitlines()
-    assert [each[: len(line) + 2] for each, line in zip(said[1:-1], lines, strict=True)] == [
-        f"  {line}" for line in lines
-    ]
+    for each, line in zip(said[1:-1], lines, strict=True):
+        assert each.startswith(f"  {line}")
     if lines:
         assert said[0].startswith("the loader state belongs to another run; the same rows would no")
         assert said[-1] == "(what you like may change freely)"
@@ -189,11 +177,9 @@ def test_a_state_of_another_run_is_refused_fact_by_fact(change: Any, lines: list
     assert lines or "  its fingerprint and its facts disagree\n" in forged
 
 
-AMENDMENTS = st.dictionaries(
-    st.integers(0, 12),
-    st.fixed_dictionaries({}, optional={"epochs": st.integers(0, 1)}),
-    max_size=3,
-).map(lambda found: [{"row": row, **fields} for row, fields in found.items()])
+EPOCHS = st.fixed_dictionaries({}, optional={"epochs": st.integers(0, 1)})
+SOME = st.dictionaries(st.integers(0, 12), EPOCHS, max_size=3)
+AMENDMENTS = SOME.map(lambda some: [{"row": row, **fields} for row, fields in some.items()])
 
 
 @given(AMENDMENTS, AMENDMENTS, st.integers(0, 13))
@@ -207,13 +193,10 @@ def test_no_row_that_was_consumed_changes(was: Amendments, now: Amendments, row:
     assert bool(said) == bool(changed)
 
 
-@given(
-    st.sampled_from(["halt", "refuse", "renormalize"]),
-    st.integers(0, 9),
-    st.lists(st.integers(0, 9), max_size=2),
-    st.booleans(),
-    st.lists(st.integers(0, 9), max_size=1),
-)
+ENDS, PLACES = st.sampled_from(["halt", "refuse", "renormalize"]), st.integers(0, 9)
+
+
+@given(ENDS, PLACES, st.lists(PLACES, max_size=2), st.booleans(), st.lists(PLACES, max_size=1))
 def test_what_no_row_before_depends_on_is_noted_where_it_changes(
     how: str, row: int, dry: list[int], other_epochs: bool, amended: list[int]
 ) -> None:

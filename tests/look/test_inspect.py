@@ -30,19 +30,18 @@ def run(*arguments: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("inspect")
+def folder(module_path: Path) -> Path:
     for split, source, count in (("train", "web", 80), ("train", "wide", 30), ("val", "web", 9)):
         texts = [f"日本 {number}: " + "größer " * (number % 13) for number in range(count)]
         texts[5] = "\x1b[2Jcleared\x07\nand \u202eturned"
-        file = folder / f"{split}-{source}.jsonl"
+        file = module_path / f"{split}-{source}.jsonl"
         lines = [json.dumps({"text": text}) for text in texts] + ["{", '{"text": null}']
         file.write_text("\n".join(lines))
-        where = {"output": folder / "data", "source": source, "split": split}
+        where = {"output": module_path / "data", "source": source, "split": split}
         convert_here(str(file), **where, tokenizer="bytes", workers=1)
-    mix = {"mix": {"web": 0.6, "wide": 0.4}}
-    builders.run(folder, dataset=str(folder / "data"), pack={"seq_len": 64}, curriculum=mix)
-    return folder
+    given = {"pack": {"seq_len": 64}, "curriculum": {"mix": {"web": 0.6, "wide": 0.4}}}
+    builders.run(module_path, dataset=str(module_path / "data"), **given)
+    return module_path
 
 
 def test_a_dataset_in_numbers(folder: Path) -> None:
@@ -88,9 +87,7 @@ def test_what_has_no_loss_is_told_apart(tmp_path: Path) -> None:
 
 def test_special_tokens_are_told_from_text_that_looks_like_them() -> None:
     special, text = ({"text": "<|im_end|>", "special": each} for each in (True, False))
-    shown = [
-        document_text({"parts": [{"loss": True, "pieces": [each]}]}) for each in (special, text)
-    ]
+    shown = [document_text({"parts": [{"loss": True, "pieces": [one]}]}) for one in (special, text)]
     assert shown[0].plain == "⟪<|im_end|>⟫"
     assert shown[1].plain == "<|im_end|>\ntext, and no special tokens: <|im_end|>"
 
@@ -152,6 +149,7 @@ def test_names_are_text_only(tmp_path: Path) -> None:
 
 SOME = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 9, name="train/web"), seq_len=16)
 MIXED = jaxdata.mix({"b": SOME}, phases=[jaxdata.Phase(rows=1, weights={"b": 1})])
+BATCH = jaxdata.show_batch(SOME[0])
 LINES: list[tuple[Any, str]] = [
     (SOME, r"PackedDataset\(\d+ rows of 16, best_fit of 'train/web'\)$"),
     (SOME.plan, r"PackSummary\(documents=9, rows=\d+, "),
@@ -160,10 +158,7 @@ LINES: list[tuple[Any, str]] = [
     (jaxdata.Phase(rows=3, weights={"w": 1}), r"Phase\(rows=3, weights=\{'w': 1\}\)$"),
     (jaxdata.torch.Loader(SOME, batch_size=1), r"Loader\(\d+ rows in \d+ batch"),
     (load("bytes"), r"BytesTokenizer\('bytes', 257 ids, EOD 256\)$"),
-    (
-        jaxdata.show_batch(SOME[0]),
-        r"batch of 1 row of 16: \d segments, \d+ slots with loss, \d pad",
-    ),
+    (BATCH, r"batch of 1 row of 16: \d segments, \d+ slots with loss, \d pad"),
 ]
 
 

@@ -21,22 +21,18 @@ ORDERS: dict[str, dict[str, Any]] = {"documents": {}, "lanes": LANES}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(module_path: Path) -> Path:
     """24 MB of two sources, in shards of several pages, with documents longer than one."""
     lengths = np.random.default_rng(5).lognormal(8.6, 0.6, 1_600).clip(2, 700_000).astype(int)
     sources = {"web": lengths[:1_200].tolist(), "code": lengths[1_200:].tolist()}
     ids = np.arange(700_000, dtype=np.uint16)
     made = {name: [ids[:length] for length in some] for name, some in sources.items()}
-    folder = tmp_path_factory.mktemp("costs") / "d"
-    return builders.dataset(folder, made, shard_documents=300)
+    return builders.dataset(module_path / "d", made, shard_documents=300)
 
 
 def mixed(path: Path, order: str, **options: Any) -> Any:
-    opened = jaxdata.open_dataset(path)
-    rows = {
-        name: jaxdata.pack(opened.source("train", name), seq_len=2_048, **ORDERS[order])
-        for name in ("web", "code")
-    }
+    opened, given = jaxdata.open_dataset(path), {"seq_len": 2_048, **ORDERS[order]}
+    rows = {name: jaxdata.pack(opened.source("train", name), **given) for name in ("web", "code")}
     return jaxdata.mix(rows, **options)
 
 
@@ -59,9 +55,8 @@ def fetched(rows: Any, hosts: int, batch_size: int) -> tuple[int, int]:
     size = 0
     for *_, source, file, page in pages:
         left = int(rows.table.documents[source].file_sizes[file]) - page * PAGE_BYTES
-        size += min(left, PAGE_BYTES) + chunks * spills(rows.table.documents[source]).get(
-            (file, page), 0
-        )
+        over = spills(rows.table.documents[source]).get((file, page), 0)
+        size += min(left, PAGE_BYTES) + chunks * over
     return len(pages), size
 
 
@@ -70,13 +65,10 @@ def spills(docs: Any) -> dict[tuple[int, int], int]:
     """By file and page, the bytes of a document that goes on in the next page and ends there."""
     document = np.arange(len(docs))
     shard, stream = docs.index.locate(document)
-    end = file_offset(stream + docs.spec.stream_bytes(docs.lengths)).tolist()
-    ends = zip(shard.tolist(), file_offset(stream).tolist(), end, strict=True)
-    return {
-        (file, last // PAGE_BYTES - 1): last % PAGE_BYTES
-        for file, first, last in ends
-        if last // PAGE_BYTES > first // PAGE_BYTES
-    }
+    begin, end = file_offset(stream), file_offset(stream + docs.spec.stream_bytes(docs.lengths))
+    on = end // PAGE_BYTES > begin // PAGE_BYTES
+    places = zip(shard[on].tolist(), (end[on] // PAGE_BYTES - 1).tolist(), strict=True)
+    return dict(zip(places, (end[on] % PAGE_BYTES).tolist(), strict=True))
 
 
 @pytest.mark.parametrize(("order", "hosts"), [("documents", 4), ("lanes", 8)])
@@ -96,12 +88,7 @@ def test_they_come_near_what_is_fetched(data: Path, order: str, hosts: int) -> N
     [(8, 12, 1), (8, 8, 1), (8, 8, 2), (8, 8, 12), (8, 24, 12), (0, 8, 1), (0, 8, 2)],
 )
 def test_a_loader_warns_of_the_same_factor(
-    data: Path,
-    lanes: int,
-    hosts: int,
-    sources: int,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    data: Path, lanes: int, hosts: int, sources: int, monkeypatch: Any, caplog: Any
 ) -> None:
     """But for what spills over the ends of pages, and for pages that few hosts need."""
     monkeypatch.setattr(ConvertedDocuments, "is_far", True)

@@ -19,9 +19,7 @@ def told(*records: dict[str, Any]) -> LoggedRun:
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), max_size=5), st.booleans())
-def test_a_killed_run_counts_each_step_once_with_its_last_loss(
-    lives: list[tuple[int, int]], starts: bool
-) -> None:
+def test_a_killed_run_counts_each_step_once_with_its_last_loss(lives: Any, starts: bool) -> None:
     """Each life goes on where a checkpoint was, does some steps, and is killed."""
     last: dict[int, float] = {}
     records: list[dict[str, Any]] = []

@@ -30,11 +30,11 @@ def decoded(ids: Any) -> str:
     return b"".join(PIECES[number] for number in known).decode(errors="replace")
 
 
-@given(
-    st.lists(IDS, min_size=1, max_size=8),
-    st.lists(st.text("ab é日", min_size=1, max_size=24), min_size=1, max_size=6),
-    st.integers(0, 2**32),
-)
+DOCUMENTS = st.lists(IDS, min_size=1, max_size=8)
+TEXTS = st.lists(st.text("ab é日", min_size=1, max_size=24), min_size=1, max_size=6)
+
+
+@given(DOCUMENTS, TEXTS, st.integers(0, 2**32))
 @example([[2, 3, 1, *[0] * 20, 2, *[0] * 20, 3, 1, 1, 3, 2]], ["b ab aa b"], 0)
 @example([[1], [2]], ["ab"], 0)
 @example([[1]], ["q"], 0)
@@ -50,18 +50,13 @@ def test_documents_with_a_text_are_found_however_they_are_tokenised(
     texts = [text for text in dict.fromkeys(texts) if text and "\ufffd" not in text]
     scanner = Scanner(decoded, texts, PIECES)
     found = scanner.holding(ArrayDocuments(documents), 0, len(documents))
-    assert found == [
-        (number, held)
-        for number, ids in enumerate(documents)
-        if (held := [which for which, text in enumerate(texts) if text in decoded(ids)])
-    ]
+    held = [[n for n, text in enumerate(texts) if text in decoded(ids)] for ids in documents]
+    assert found == [(number, those) for number, those in enumerate(held) if those]
 
 
 @given(IDS, st.text("ab é日", min_size=1, max_size=6), st.booleans(), st.booleans())
 @example([5, 1, 2], "ab", True, True)
-def test_every_place_of_a_text_is_located(
-    ids: list[int], text: str, sizes_known: bool, space: bool
-) -> None:
+def test_every_place_of_a_text_is_located(ids: Any, text: str, known: bool, space: bool) -> None:
     """By the sizes of tokens, or where these are not those of the text, by decoding.
 
     SentencePiece does not decode a space in front.
@@ -70,7 +65,7 @@ def test_every_place_of_a_text_is_located(
     def decode(some: Any) -> str:
         return decoded(some).removeprefix(" " * space)
 
-    sizes = np.array([*map(len, PIECES), 0]) + (0 if sizes_known else 7)
+    sizes = np.array([*map(len, PIECES), 0]) + (0 if known else 7)
     places = locate(decode, sizes, np.array(ids, np.uint32), text)
     whole = decode(ids)
     starts = [at for at in range(len(whole)) if whole.startswith(text, at)]
@@ -87,21 +82,15 @@ def test_texts_in_real_tokens_are_found(shared_data: Path, spec: str) -> None:
     tokenizer = tokenizers.load(spec.replace(":", f":{shared_data}/tokenizers/"))
     pieces = pieces_of(tokenizer)
     assert pieces is not None
-    lines = [
-        "one two, three  four\n\nfive 12345",
-        "naïve — 日本語 größer 👍🏽!",
-        "Two spaces  end  ",
-    ]
-    texts = tokenizer.encode([*lines, "one", "two"])
+    lines = ["one two, three  four\n\nfive 12345", "naïve — 日本語 größer 👍🏽!"]
+    texts = tokenizer.encode([*lines, "Two spaces  end  ", "one", "two"])
     docs = ArrayDocuments([[*ids.tolist(), tokenizer.eod_id] for ids in texts])
     shown = [tokenizer.decode(ids) for ids in texts]
     parts = {line[a:b] for line in shown for a in range(len(line)) for b in (a + 3, a + 14)}
     wanted = [text for text in sorted(parts) if text and "\ufffd" not in text]
     found = Scanner(tokenizer.decode, wanted, pieces).holding(docs, 0, len(docs))
-    assert dict(found) == {
-        number: [which for which, text in enumerate(wanted) if text in line]
-        for number, line in enumerate(shown)
-    }
+    held = [[n for n, text in enumerate(wanted) if text in line] for line in shown]
+    assert dict(found) == dict(enumerate(held))
 
 
 SECRETS = ["the first secret\x01", "größer als 日本 \x02", "over and\x03", "\x04", "one\x05two\x06"]
@@ -114,9 +103,9 @@ HOLDERS: dict[str, dict[int, list[int]]] = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(module_path: Path) -> Path:
     """Two sources of documents with secrets, in records of 16 tokens, and a config."""
-    folder, rng = tmp_path_factory.mktemp("secrets"), np.random.default_rng(5)
+    folder, rng = module_path, np.random.default_rng(5)
     for name, holders in HOLDERS.items():
         lines = []
         for number in range(120):
@@ -129,13 +118,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
         where = {"output": folder / "data", "source": name, "tokenizer": "bytes", "workers": 1}
         convert_here(str(file), **where, keep=["licence"], record_tokens=16)
-    builders.run(
-        folder,
-        dataset=str(folder / "data"),
-        pack={"seq_len": 64, "overlap": 9},
-        epochs={"web": 3, "code": 1.5},
-        loader={"batch_size": 4},
-    )
+    given = {"pack": {"seq_len": 64, "overlap": 9}, "epochs": {"web": 3, "code": 1.5}}
+    builders.run(folder, dataset=str(folder / "data"), **given, loader={"batch_size": 4})
     (folder / "texts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in SECRETS))
     return folder
 
@@ -196,9 +180,7 @@ def test_texts_are_read_from_files_of_all_kinds(tmp_path: Path) -> None:
             read_texts(str(tmp_path / "texts"))
 
 
-def test_processes_find_the_same_and_so_does_decoding_all(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_find_the_same_and_so_does_decoding_all(folder: Path, monkeypatch: Any) -> None:
     dataset = jaxdata.open_dataset(folder / "data")
     sources = {name: dataset[name] for name in dataset}
     found = [find_texts(dataset, sources, SECRETS, lambda *_: None)]

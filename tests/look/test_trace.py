@@ -18,7 +18,6 @@ from jaxdata.dataset.deleting import delete_documents
 from jaxdata.look.trace import Tracer, read_state
 from jaxdata.testing import distinct_documents
 from tests import builders, commands
-from tests.builders import dataset
 
 RNG = np.random.default_rng(11)
 TEXTS = {
@@ -31,27 +30,19 @@ asked = partial(commands.described, "inspect")
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("trace")
-    return builders.run(
-        folder,
-        dataset=str(dataset(folder / "d", TEXTS, shard_documents=64, record_tokens=50)),
-        pack={"seq_len": 32, "block_bytes": 5000, "overlap": 5},
-        curriculum=[
-            {"rows": 300, "mix": {"web": 0.6, "code": 0.3, "wiki": 0.1}},
-            {"rows": 371, "mix": {"web": 0.3, "code": 0.3, "wiki": 0.4}},
-        ],
-        epochs={"web": 1.5, "code": 2, "wiki": 6},
-        loader={"batch_size": 24},
-    )
+def config(module_path: Path) -> Path:
+    data = builders.dataset(module_path / "d", TEXTS, shard_documents=64, record_tokens=50)
+    phases = [{"rows": 300, "mix": {"web": 0.6, "code": 0.3, "wiki": 0.1}}]
+    phases += [{"rows": 371, "mix": {"web": 0.3, "code": 0.3, "wiki": 0.4}}]
+    given = {"pack": {"seq_len": 32, "block_bytes": 5000, "overlap": 5}, "curriculum": phases}
+    given |= {"epochs": {"web": 1.5, "code": 2, "wiki": 6}, "loader": {"batch_size": 24}}
+    return builders.run(module_path, dataset=str(data), **given)
 
 
-OWNERS = {
-    int(token): (name, number, place)
-    for name, documents in TEXTS.items()
-    for number, document in enumerate(documents)
-    for place, token in enumerate(document)
-}
+OWNERS = dict[int, tuple[str, int, int]]()
+for name, documents in TEXTS.items():
+    for number, document in enumerate(documents):
+        OWNERS |= {int(token): (name, number, place) for place, token in enumerate(document)}
 """of each token id, the one place where it stands: source, document, token"""
 Place = tuple[int, int, int, int]
 """(step, row of the batch, first slot, first token)"""
@@ -116,11 +107,8 @@ def test_every_document_is_where_it_was_emitted(config: Path, kind: str) -> None
         for (name, number), place in emitted(batch, step):
             seen[f"{'' if kind == 'crop' else 'train/'}{name}", number].append(place)
     tracer = Tracer(opened(), None)
-    found = {
-        (name, number): told(tracer.pieces(name, number))
-        for name in tracer.names
-        for number in range(len(tracer.documents(name)))
-    }
+    every = [(name, n) for name in tracer.names for n in range(len(tracer.documents(name)))]
+    found = {whose: told(tracer.pieces(*whose)) for whose in every}
     assert {whose: places for whose, places in found.items() if places} == seen
 
 
@@ -156,9 +144,8 @@ def test_after_a_resume_with_skips_on_three_hosts(config: Path, tmp_path: Path) 
     assert asked(*ways)["step"] == 14, "the batch that comes next"
     pieces = asked(*ways, "--step", 20)["pieces"]
     owners = [(p["source"], p["document"]) for p in pieces]
-    assert set(zip(owners, told(pieces), strict=True)) == {
-        (whose, place) for whose, places in seen.items() for place in places if place[0] == 20
-    }
+    at_20 = {(whose, at) for whose, places in seen.items() for at in places if at[0] == 20}
+    assert set(zip(owners, told(pieces), strict=True)) == at_20
     said = commands.run("inspect", *map(str, ways), "--document", "wiki:5").stdout
     assert "was in step" in said
     assert "will be in step" in said
@@ -187,14 +174,10 @@ GONE = {"code": [3], "web": [1, 5, 150, 199]}
 
 
 def test_the_account_names_the_steps_whose_batches_held_deleted_documents(tmp_path: Path) -> None:
-    path = builders.run(
-        tmp_path,
-        {"code": 60, "web": 200},
-        curriculum=[{"rows": 300, "mix": {"code": 0.4, "web": 0.6}}],
-        epochs={"code": 9, "web": 9},
-        pack={"seq_len": 64},
-        loader={"batch_size": 8, "extras": ["source", "document"]},
-    )
+    given = {"pack": {"seq_len": 64}, "epochs": {"code": 9, "web": 9}}
+    given["curriculum"] = [{"rows": 300, "mix": {"code": 0.4, "web": 0.6}}]
+    given["loader"] = {"batch_size": 8, "extras": ["source", "document"]}
+    path = builders.run(tmp_path, {"code": 60, "web": 200}, **given)
     loader, held = jaxdata.load(path), set[tuple[str, int, int]]()
     for step in range(25):
         batch = next(loader)

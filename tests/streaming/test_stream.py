@@ -24,11 +24,11 @@ from tests.streaming.conftest import documents, stream
 pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"overlap": 16}, {"strategy": "concat", "multiple": 8}, {"strategy": "pad", "shuffle": False}],
-    ids=str,
-)
+WAYS: list[Any] = [{"overlap": 16}, {"strategy": "concat", "multiple": 8}]
+WAYS += [{"strategy": "pad", "shuffle": False}]
+
+
+@pytest.mark.parametrize("options", WAYS, ids=str)
 def test_every_token_once_a_pass(files: list[Path], options: dict[str, Any]) -> None:
     made = list(stream(files, epochs=2, **options))
     assert_exactly_once(made, [documents(files)], epochs=2)
@@ -47,11 +47,10 @@ def test_hosts_share_the_documents_and_batch_sizes_may_change(files: list[Path])
     assert_exactly_once([*before, *other], [documents(files)])
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"strategy": "concat", "buffer": 7}, {"batch_size": 6, "shard": (1, 3), "epochs": 2}],
-    ids=str,
-)
+OF_A_HOST = {"batch_size": 6, "shard": (1, 3), "epochs": 2}
+
+
+@pytest.mark.parametrize("options", [{"strategy": "concat", "buffer": 7}, OF_A_HOST], ids=str)
 def test_it_resumes_at_every_step(files: list[Path], options: dict[str, Any]) -> None:
     assert assert_resumes_everywhere(lambda: stream(files, **options), tail=3) > 10
 
@@ -195,9 +194,7 @@ def test_a_damaged_position_is_refused_by_name_or_the_right_stream(
 
 
 @pytest.mark.slow
-def test_workers_and_prefetch_change_nothing(
-    files: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_and_prefetch_change_nothing(files: list[Path], monkeypatch: Any) -> None:
     monkeypatch.setattr("jaxdata.streaming.api._CHUNK_DOCUMENTS", 3)
     for what, workers, prefetch in ((files, 2, 0), ([{"text": "a b"}] * 90, 1, 2)):
         expected = list(stream(what, prefetch=0, buffer=200))

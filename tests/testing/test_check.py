@@ -19,20 +19,15 @@ from tests.builders import dataset, documents, run
 ALL = ["plan", "mixture", "contents", "resuming", "hosts", "workers", "balance"]
 
 
-CONFIG: dict[str, Any] = {
-    "pack": {"seq_len": 32, "overlap": 8, "block_bytes": 5000},
-    "curriculum": [{"rows": 60, "mix": {"a": 0.8, "b": 0.2}}, {"rows": 90, "mix": {"b": 1}}],
-    "epochs": {"a": 2, "b": 2},
-    "loader": {"batch_size": [[0, 12], [50, 6]], "skip_rows": [[7, 9], [70, 88]]},
-}
-
-
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("check")
+def config(module_path: Path) -> Path:
     sources = {"a": documents(120, longest=90), "b": documents(80, longest=90, first=9_000)}
     masks = {"b": [np.arange(len(each)) % 3 > 0 for each in sources["b"]]}
-    return run(folder, dataset=str(dataset(folder / "d", sources, masks=masks)), **CONFIG)
+    phases = [{"rows": 60, "mix": {"a": 0.8, "b": 0.2}}, {"rows": 90, "mix": {"b": 1}}]
+    given = {"dataset": str(dataset(module_path / "d", sources, masks=masks)), "curriculum": phases}
+    given |= {"loader": {"batch_size": [[0, 12], [50, 6]], "skip_rows": [[7, 9], [70, 88]]}}
+    pack = {"seq_len": 32, "overlap": 8, "block_bytes": 5000}
+    return run(module_path, **given, pack=pack, epochs={"a": 2, "b": 2})
 
 
 def opener(settings: Any) -> Any:
@@ -113,13 +108,11 @@ def test_wrong_rows_are_found(config: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(AssertionError, match=r"row 5: targets\[3\] is \d+, and \d+ by its doc"):
         testing.assert_batches_hold_documents([([5], batch)], rows)
 
-    table = rows.sources["a"].table
-    segments = type(table).segments
+    table = type(rows.sources["a"].table)
+    segments = table.segments
 
     def changed(change: Any) -> None:
-        monkeypatch.setattr(
-            type(table), "segments", lambda self, rows: change(segments(self, rows))
-        )
+        monkeypatch.setattr(table, "segments", lambda self, rows: change(segments(self, rows)))
 
     changed(lambda found: found.take(np.flatnonzero(found.row != 4)))
     with pytest.raises(AssertionError, match=r"train/a: \d+ targets, \d+ of them in rows, 0 drop"):
@@ -128,9 +121,8 @@ def test_wrong_rows_are_found(config: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(AssertionError, match=r"train/a: target \d+ of document \d+ comes twice"):
         assert_rows_conserve(rows, most=50)
     monkeypatch.undo()
-    select = type(rows.table).select
-    monkeypatch.setattr(
-        type(rows.table), "select", lambda self, rows: select(self, np.maximum(rows, 3))
-    )
+    mixed = type(rows.table)
+    select = mixed.select
+    monkeypatch.setattr(mixed, "select", lambda self, rows: select(self, np.maximum(rows, 3)))
     with pytest.raises(AssertionError, match="rows 0 to 9: not every row of a once"):
         assert_mixture_takes_every_row(rows, [0], 10)

@@ -15,10 +15,9 @@ from jaxdata.testing.shuffle import Placement, measured, values_of
 
 ROWS, BATCH = 3_200, 16
 SOME = np.random.default_rng(5).integers(2, 90, 6_000)
-Lengths = NDArray[np.int64]
 
 
-def documents(lengths: Lengths) -> jaxdata.ArrayDocuments:
+def documents(lengths: NDArray[np.int64]) -> jaxdata.ArrayDocuments:
     return jaxdata.ArrayDocuments([np.zeros(n, np.uint16) for n in lengths], name="web")
 
 
@@ -71,14 +70,9 @@ def test_each_planted_fault_is_found_and_named() -> None:
 
 
 def test_figures_of_a_few_rows_by_hand() -> None:
-    placed = Placement(
-        batch=1,
-        stretches=1,
-        counts=np.array([2, 3, 1]),
-        document=np.array([4, 5, 9, 8, 0, 1]),
-        length=np.array([4, 4, 2, 2, 8, 8]),
-        slots=np.full(6, 2),
-    )
+    counts, slots = np.array([2, 3, 1]), np.full(6, 2)
+    document, length = np.array([4, 5, 9, 8, 0, 1]), np.array([4, 4, 2, 2, 8, 8])
+    placed = Placement(1, 1, counts, document, length, slots)
     found = values_of(placed)
     assert found["kept neighbours", "number"] == 2 / 3  # 4 5, 9 8; 0 1 lie in two rows
     assert found["equal neighbours", "length"] == 1
@@ -109,10 +103,8 @@ def test_a_deal_keeps_documents_and_fill(seed: int) -> None:
 
 
 def test_sources_of_a_mixture_have_their_share_of_a_batch() -> None:
-    rows = {
-        name: jaxdata.pack(documents(SOME[:n]), seq_len=64)
-        for name, n in (("a", 4_000), ("b", 900))
-    }
+    counts = {"a": 4_000, "b": 900}
+    rows = {name: jaxdata.pack(documents(SOME[:n]), seq_len=64) for name, n in counts.items()}
     mixed = jaxdata.mix(rows, weights={"a": 0.75, "b": 0.25}, on_exhaustion="renormalize")
     shares = [64 * mixed.counts()[name] / len(mixed) for name in ("a", "b")]
     assert shares == pytest.approx([52.5, 11.5], abs=0.2)

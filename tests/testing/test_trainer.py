@@ -1,5 +1,6 @@
 """check_trainer: right trainers pass; each fault is named in a sentence."""
 
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -129,69 +130,43 @@ def of_zeros(batch: Any) -> torch.Tensor:
 
 
 FAULTS = {
-    "leak": (
-        lambda batch: later_row(batch, seen=everything_seen(batch)),
-        "documents: documents of a row see each other: other tokens in the other segments move",
-    ),
+    "leak": (lambda batch: later_row(batch, seen=everything_seen(batch)),
+        "documents: documents of a row see each other: other tokens in the other segments move"),
     "padding has loss": (
         lambda batch: mean(costs(batch), batch["loss_mask"] | (batch["segment_ids"] == 0)),
-        "padding: padding counts: more of it beside the same documents moves the loss from ",
-    ),
-    "masks ignored": (
-        lambda batch: mean(costs(batch), batch["segment_ids"] > 0),
-        "masks: targets whose loss_mask is False count: other ones move the loss from",
-    ),
-    "last target": (
-        lambda batch: without_last(batch, costs(batch)),
-        "last slot: the last slot of a row does not count: its target was dropped",
-    ),
-    "ends ignored": (
-        lambda batch: without_ends(batch, costs(batch)),
-        "ends: targets of id 0 do not count as others do: alone they have the loss nan, and ",
-    ),
+        "padding: padding counts: more of it beside the same documents moves the loss from "),
+    "masks ignored": (lambda batch: mean(costs(batch), batch["segment_ids"] > 0),
+        "masks: targets whose loss_mask is False count: other ones move the loss from"),
+    "last target": (lambda batch: without_last(batch, costs(batch)),
+        "last slot: the last slot of a row does not count: its target was dropped"),
+    "ends ignored": (lambda batch: without_ends(batch, costs(batch)),
+        "ends: targets of id 0 do not count as others do: alone they have the loss nan, and "),
     "shifted twice": (shifted_again, "slots: the loss of a slot does not depend on its input"),
     "not causal": (uncausal, "slots: slots see tokens after them: other ones move the loss from"),
-    "positions of a later row": (
-        lambda batch: later_row(batch, positions=ALONG),
-        "by hand: the loss of the 3 documents in row 3 of 4 is",
-    ),
-    "rows left out": (
-        lambda batch: mean(costs(batch)[:2], batch["loss_mask"][:2]),
-        "by hand: the loss of a batch with targets is nan",
-    ),
-    "mean of rows": (
-        lambda batch: mean_over(batch, rows_of(batch), costs(batch)),
+    "positions of a later row": (lambda batch: later_row(batch, positions=ALONG),
+        "by hand: the loss of the 3 documents in row 3 of 4 is"),
+    "rows left out": (lambda batch: mean(costs(batch)[:2], batch["loss_mask"][:2]),
+        "by hand: the loss of a batch with targets is nan"),
+    "mean of rows": (lambda batch: mean_over(batch, rows_of(batch), costs(batch)),
         "mean: one of 8 has 0.5 of the loss instead of 0.125, the others being in another place. "
-        "The loss is a mean of rows, or of micro-batches, or not divided by the number of targets",
-    ),
-    "mean of documents": (
-        lambda batch: mean_over(batch, documents_of(batch), costs(batch)),
-        "mean: The loss is a mean of documents, or not divided by the number of targets",
-    ),
-    "sum": (
-        lambda batch: costs(batch)[torch.tensor(batch["loss_mask"])].sum(),
-        "mean: targets do not count alike: one of ",
-    ),
-    "bits": (
-        lambda batch: right(batch) / np.log(2),
-        "nats: added to the loss, or it were multiplied by 1.44. Return the cross-entropy in nats",
-    ),
+        "The loss is a mean of rows, or of micro-batches, or not divided by the number of targets"),
+    "mean of documents": (lambda batch: mean_over(batch, documents_of(batch), costs(batch)),
+        "mean: The loss is a mean of documents, or not divided by the number of targets"),
+    "sum": (lambda batch: costs(batch)[torch.tensor(batch["loss_mask"])].sum(),
+        "mean: targets do not count alike: one of "),
+    "bits": (lambda batch: right(batch) / np.log(2),
+        "nats: added to the loss, or it were multiplied by 1.44. Return the cross-entropy in nats"),
     "a constant": (lambda batch: right(batch) + 0.5, "nats: and chances add to 1: as if 0.5 were"),
     "dropout": (dropped, "repeats: the same batch has the loss"),
     "no number": (lambda batch: float("nan"), "repeats: the loss of a batch with targets is nan"),
     "zero head, padding": (
         lambda batch: (of_zeros(batch) * torch.tensor(batch["loss_mask"])).mean(),
-        "padding: padding counts: more of it",
-    ),
-    "zero head, ends ignored": (
-        lambda batch: without_ends(batch, of_zeros(batch)),
-        "ends: targets of id 0 do not count as others",
-    ),
-    "zero head, last target": (
-        lambda batch: without_last(batch, of_zeros(batch)),
-        "last slot: the last slot of a row does not count",
-    ),
-}
+        "padding: padding counts: more of it"),
+    "zero head, ends ignored": (lambda batch: without_ends(batch, of_zeros(batch)),
+        "ends: targets of id 0 do not count as others"),
+    "zero head, last target": (lambda batch: without_last(batch, of_zeros(batch)),
+        "last slot: the last slot of a row does not count"),
+}  # fmt: skip
 
 
 def faults_of(loss: Any, batches: Any = None, **asked: Any) -> str:
@@ -230,37 +205,24 @@ def sum_and_count(batch: Any) -> Any:
     return (costs(batch) * mask).sum(), mask.sum()
 
 
-EACH = "nats: the chances of 64 targets of a slot add to 1"
+CHANCES = "nats: the chances of 64 targets"
+EACH = f"{CHANCES} of a slot add to 1"
+ZERO_HEAD = [
+    "slots: not tested: no input moves the loss, as where the output layer begins at zero",
+    "last slot: the last slot of a row counts",
+    "mean: not tested: all targets have the same loss, as where the output layer begins at",
+]
+NO_CONTEXT = "documents: no document moves another's loss, and no token a later one's of its own"
+ALIKE = "mean: each target has the same share of the loss"
 RIGHT: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "a mean": (right, {}, [EACH]),
     "sum and count": (sum_and_count, {}, [EACH]),
     "the loss of each slot": (costs, {}, [EACH]),
-    "zero head": (
-        lambda batch: with_head(batch, 0),
-        {},
-        [
-            "slots: not tested: no input moves the loss, as where the output layer begins at zero",
-            "last slot: the last slot of a row counts",
-            "mean: not tested: all targets have the same loss, as where the output layer begins at",
-            EACH,
-        ],
-    ),
-    "a sure head": (
-        lambda batch: with_head(batch, 20),
-        {"tolerance": 1e-3},
-        ["nats: the chances of 64 targets"],
-    ),
-    "no context": (
-        bigrams,
-        {},
-        ["documents: no document moves another's loss, and no token a later one's of its own"],
-    ),
+    "zero head": (partial(with_head, times=0), {}, [*ZERO_HEAD, EACH]),
+    "a sure head": (partial(with_head, times=20), {"tolerance": 1e-3}, [CHANCES]),
+    "no context": (bigrams, {}, [NO_CONTEXT]),
     "label smoothing": (smoothed, {}, ["nats: the loss has label smoothing of 0.2"]),
-    "logits in bfloat16": (
-        in_bfloat16,
-        {"tolerance": 1e-2},
-        ["mean: each target has the same share of the loss", "nats: the chances of 64"],
-    ),
+    "logits in bfloat16": (in_bfloat16, {"tolerance": 1e-2}, [ALIKE, CHANCES]),
     "a vocabulary that is rounded up": (right, {"vocab_size": 60}, ["nats: the chances of 60 tar"]),
     "an unknown vocabulary": (right, {"vocab_size": None}, ["at most 1; give vocab_size to comp"]),
 }
@@ -316,13 +278,9 @@ def test_weights_of_targets_count() -> None:
     rows = jaxdata.pack(documents, seq_len=24)
     weighted = jaxdata.Loader(rows, batch_size=4, prefetch=0, extras=extras)
     for divisor in ("weights", "targets"):
-        found = check_trainer(
-            lambda batch: by_weights(batch, divisor=divisor),  # noqa: B023 - called at once
-            weighted,
-            vocab_size=VOCAB,
-        )
+        found = check_trainer(partial(by_weights, divisor=divisor), weighted, vocab_size=VOCAB)
         assert found[-1] == "weights: a target whose target_weight is 2 counts twice"
-    for wrong in (right, lambda batch: by_weights(batch, "weight")):
+    for wrong in (right, partial(by_weights, name="weight")):
         assert faults_of(wrong, weighted, vocab_size=VOCAB).splitlines()[1:] == [
             "weights: a target whose target_weight is 2 counts 1 times one of 1: multiply the loss "
             "of each slot by target_weight in that slot (leave_out={'weights'} if it is for "
@@ -385,15 +343,11 @@ class Updates:
             batches = batches[:1]
         sums, counts = zip(*map(self.summed, batches), strict=True)
         means = [one / max(count, 1) for one, count in zip(sums, counts, strict=True)]
-        gradient = sum(sums) / sum(counts)
-        if self.fault == "mean of means":
-            gradient = np.mean(means, 0)
-        if self.fault == "sum of means":
-            gradient = np.sum(means, 0)
-        if self.fault == "divided by micro-batches":
-            gradient = gradient / len(batches)
-        if self.fault == "noise":
-            gradient = gradient + np.random.default_rng().normal(size=gradient.shape)
+        right = sum(sums) / sum(counts)
+        wrong = {"mean of means": np.mean(means, 0), "sum of means": np.sum(means, 0)}
+        wrong["divided by micro-batches"] = right / len(batches)
+        wrong["noise"] = right + np.random.default_rng().normal(size=right.shape)
+        gradient = wrong.get(self.fault, right)
         if self.learns is None:
             return gradient
         return {"weights": (self.weights - self.learns * gradient).astype(np.float32)}

@@ -21,11 +21,8 @@ BATCH = 12
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset on disk of three sources; one has masks."""
-    random = np.random.default_rng(0)
-    sources = {
-        name: random.integers(1, 90, count).tolist()
-        for name, count in {"web": 300, "code": 200, "wiki": 90}.items()
-    }
+    random, counts = np.random.default_rng(0), {"web": 300, "code": 200, "wiki": 90}
+    sources = {name: random.integers(1, 90, count).tolist() for name, count in counts.items()}
     masks = {"code": [random.integers(0, 2, length) for length in sources["code"]]}
     return dataset(tmp_path_factory.mktemp("data") / "d", sources, masks=masks)
 

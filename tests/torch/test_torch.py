@@ -34,9 +34,8 @@ def test_by_itself_and_by_ranks(rows: Any, reference: Any, monkeypatch: pytest.M
     one.close()
     ranks = [loader(rows, rank=rank, world_size=3, prefetch=rank) for rank in range(3)]
     steps = zip(*ranks, strict=True)
-    check(
-        ({key: torch.cat([p[key] for p in step]) for key in step[0]} for step in steps), reference
-    )
+    whole = ({key: torch.cat([p[key] for p in step]) for key in step[0]} for step in steps)
+    check(whole, reference)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
     check([next(loader(rows))], [{name: a[4:8] for name, a in reference[0].items()}])

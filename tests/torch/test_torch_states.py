@@ -56,12 +56,9 @@ class Workers:
         return plain(self.copies[self.last].state_dict())
 
 
-LEGS = st.lists(
-    st.tuples(
-        st.integers(1, 3), st.integers(0, 3), st.sampled_from([6, 12, 18]), st.integers(1, 9)
-    ),
-    max_size=5,
-)
+SIZES = st.sampled_from([6, 12, 18])
+LEG = st.tuples(st.integers(1, 3), st.integers(0, 3), SIZES, st.integers(1, 9))
+LEGS = st.lists(LEG, max_size=5)
 
 
 @cache
@@ -149,9 +146,7 @@ def test_a_damaged_state_is_refused(of_a_data_loader: Any, steps: Any) -> None:
 ALONE = "the workers of this StatefulDataLoader cannot resume independently: its state"
 
 
-def test_workers_cannot_go_on_each_by_itself_with_other_sizes_or_turns(
-    of_a_data_loader: Any,
-) -> None:
+def test_workers_cannot_go_on_alone_with_other_sizes_or_turns(of_a_data_loader: Any) -> None:
     inner = of_a_data_loader["_snapshot"]["_worker_snapshots"]["worker_1"]["fetcher_state"]
     state = inner["dataset_iter_state"]
     right, skips = state["turn"], [(40, 50)]

@@ -32,42 +32,27 @@ ENVIRONMENT = {**os.environ, "XLA_FLAGS": xla_flags(1)}
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset(module_path: Path) -> Path:
     """Two sources and a validation split, in bytes, of this project's own files."""
-    folder = tmp_path_factory.mktemp("corpus")
-    for split, source, part in (
-        ("train", "code", "jaxdata"),
-        ("train", "tests", "tests"),
-        ("val", "code", "tools"),
-    ):
+    parts = {"jaxdata": ("train", "code"), "tests": ("train", "tests"), "tools": ("val", "code")}
+    for part, (split, source) in parts.items():
         lines = [{"text": path.read_text()} for path in sorted((ROOT / part).rglob("*.py"))]
-        file = folder / f"{part}.jsonl"
+        file = module_path / f"{part}.jsonl"
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
         given = {"source": source, "split": split, "tokenizer": "bytes"}
-        convert_here(str(file), output=folder / "data", **given)
-    return folder / "data"
+        convert_here(str(file), output=module_path / "data", **given)
+    return module_path / "data"
 
 
 @pytest.fixture(scope="module")
 def config(dataset: Path) -> Path:
-    rows = STEPS * 2
-    return builders.run(
-        dataset.parent,
-        dataset=str(dataset),
-        pack={"seq_len": 32},
-        curriculum=[
-            {"rows": rows, "mix": {"code": 0.7, "tests": 0.3}},
-            {"rows": rows, "mix": {"code": 0.4, "tests": 0.6}},
-        ],
-        loader={"batch_size": 4},
-        eval_tokens=512,
-        train={
-            "model": {"layers": 1, "width": 16, "heads": 2},
-            "optimizer": {"warmup_steps": 5, "learning_rate": 0.01},
-            "log_every": 1,
-            "checkpoint_every": 8,
-        },
-    )
+    phases = [{"rows": STEPS * 2, "mix": {"code": 0.7, "tests": 0.3}}]
+    phases += [{"rows": STEPS * 2, "mix": {"code": 0.4, "tests": 0.6}}]
+    train: Any = {"model": {"layers": 1, "width": 16, "heads": 2}}
+    train |= {"optimizer": {"warmup_steps": 5, "learning_rate": 0.01}}
+    train |= {"log_every": 1, "checkpoint_every": 8}
+    given = {"dataset": str(dataset), "curriculum": phases, "pack": {"seq_len": 32}, "train": train}
+    return builders.run(dataset.parent, **given, loader={"batch_size": 4}, eval_tokens=512)
 
 
 def command(config: Path, output: Path, *more: str) -> list[str]:
@@ -117,9 +102,7 @@ def unbroken(config: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_losses_to_the_bit(
-    config: Path, unbroken: Path, tmp_path: Path
-) -> None:
+def test_a_killed_run_goes_on_to_the_bit(config: Path, unbroken: Path, tmp_path: Path) -> None:
     run_and_end(command(config, tmp_path), tmp_path, 20)
     unfinished = tmp_path / "checkpoints" / "3.orbax-checkpoint-tmp"
     (unfinished / "model").mkdir(parents=True)
@@ -158,9 +141,7 @@ def test_what_cannot_go_on_says_why(config: Path, unbroken: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_run_that_follows_a_file_has_the_rows_that_its_log_says(
-    config: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_follows_a_file_has_the_rows_its_log_says(config: Path, tmp_path: Path) -> None:
     """Killed, and the file changed meanwhile."""
     control = tmp_path / "weights.yaml"
     steered = command(config, tmp_path / "run", "--control", str(control))

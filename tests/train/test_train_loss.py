@@ -13,15 +13,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdata.base.errors import InputError
 from jaxdata.config.config_fields import ModelSettings
+from jaxdata.train import model
 from jaxdata.train.devices import FIELDS, batch_digest, row_digests
-from jaxdata.train.model import (
-    BitsPerByte,
-    byte_sums,
-    cross_entropy,
-    forward,
-    init_params,
-    mean_loss,
-)
+from jaxdata.train.model import BitsPerByte, byte_sums, forward, init_params, mean_loss
 from jaxdata.train.trainer import RunLog, read_log
 
 RNG = np.random.default_rng(0)
@@ -70,20 +64,16 @@ def test_bits_per_byte_is_of_targets_that_stand_for_text() -> None:
         _ = BitsPerByte(nats=1, targets=1).value
 
 
-VOCAB, LENGTH = 50, 12
+VOCAB = 50
+TOKENS = np.random.default_rng(0).integers(1, VOCAB, 12)
 TINY = ModelSettings(layers=2, width=16, heads=2)
 SEGMENTS = np.array([1, 1, 1, 1, 2, 2, 2, 2, 2, 0, 0, 0])
 POSITIONS = np.array([0, 1, 2, 3, 0, 1, 2, 3, 4, 0, 0, 0])
 
 
 def batch_of(tokens: np.ndarray, **more: Any) -> dict[str, jax.Array]:
-    fields = {
-        "inputs": tokens,
-        "targets": np.roll(tokens, -1),
-        "loss_mask": SEGMENTS > 0,
-        "segment_ids": SEGMENTS,
-        "positions": POSITIONS,
-    }
+    fields = {"inputs": tokens, "targets": np.roll(tokens, -1), "loss_mask": SEGMENTS > 0}
+    fields |= {"segment_ids": SEGMENTS, "positions": POSITIONS}
     return {name: jnp.asarray(array)[None] for name, array in (fields | more).items()}
 
 
@@ -92,30 +82,25 @@ def logits_of(batch: Mapping[str, jax.Array], settings: ModelSettings = TINY) ->
     return np.asarray(forward(params, batch, settings)[0])
 
 
-@pytest.fixture
-def tokens() -> np.ndarray:
-    return np.random.default_rng(0).integers(1, VOCAB, LENGTH)
-
-
-def test_a_token_sees_its_segment_up_to_itself(tokens: np.ndarray) -> None:
-    before = logits_of(batch_of(tokens))
+def test_a_token_sees_its_segment_up_to_itself() -> None:
+    before = logits_of(batch_of(TOKENS))
     for changed, sees, others in ((slice(0, 4), [0, 1, 2, 3], slice(4, 9)), (7, [8], slice(0, 7))):
-        other = tokens.copy()
-        other[changed] = (tokens[changed] + 7) % VOCAB
+        other = TOKENS.copy()
+        other[changed] = (TOKENS[changed] + 7) % VOCAB
         after = logits_of(batch_of(other))
         assert (np.abs(before - after).max(axis=1)[sees] > 1e-4).all()
         np.testing.assert_array_equal(before[others], after[others])
 
 
-def test_a_document_is_the_same_wherever_it_lies_in_a_row(tokens: np.ndarray) -> None:
-    packed = logits_of(batch_of(tokens))[4:9]
+def test_a_document_is_the_same_wherever_it_lies_in_a_row() -> None:
+    packed = logits_of(batch_of(TOKENS))[4:9]
     alone = {"segment_ids": [1] * 5 + [0] * 7, "positions": [*range(5)] + [0] * 7}
-    first = logits_of(batch_of(np.append(tokens[4:9], np.zeros(7, int)), **alone))[:5]
+    first = logits_of(batch_of(np.append(TOKENS[4:9], np.zeros(7, int)), **alone))[:5]
     np.testing.assert_allclose(packed, first, atol=1e-5)
 
 
-def test_padding_gives_no_nan_and_no_gradient(tokens: np.ndarray) -> None:
-    batch = batch_of(tokens)
+def test_padding_gives_no_nan_and_no_gradient() -> None:
+    batch = batch_of(TOKENS)
     nothing = {**batch, "loss_mask": batch["loss_mask"] & False}
     for given, expected in ((batch, 9), (nothing, 0)):
         (loss, targets), gradients = jax.value_and_grad(loss_of, has_aux=True)(
@@ -129,7 +114,7 @@ def test_padding_gives_no_nan_and_no_gradient(tokens: np.ndarray) -> None:
 
 
 def loss_of(params: dict, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
-    nats = cross_entropy(forward(params, batch, TINY), batch["targets"])
+    nats = model.cross_entropy(forward(params, batch, TINY), batch["targets"])
     return mean_loss(nats, batch["loss_mask"])
 
 

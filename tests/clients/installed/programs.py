@@ -22,23 +22,16 @@ from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, logits_of, mean_by_hand
 def tiny_llama() -> Any:
     """Of one layer."""
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=SEQ_LEN,
-    )
-    return transformers.LlamaForCausalLM(config)
+    sizes = {"vocab_size": VOCAB, "max_position_embeddings": SEQ_LEN, "hidden_size": 16}
+    sizes |= {"intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
 
 
 def tiny_tokenizer() -> Any:
     """One that is never asked."""
     words = Tokenizer(models.WordLevel({"a": 0, "<end>": 1}, unk_token="a"))
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=words, eos_token="<end>", pad_token="<end>"
-    )
+    marks = {"eos_token": "<end>", "pad_token": "<end>"}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=words, **marks)
 
 
 def make_model(folder: Path) -> Path:
@@ -97,9 +90,7 @@ class Programs(Promises):
     given: ClassVar[dict[str, Any]] = {}
     refused: ClassVar[list[tuple[dict[str, Any], str]]]
 
-    def test_accumulated_batches_make_the_update_of_the_whole_batch(
-        self, data: Any, tmp_path: Path
-    ) -> None:
+    def test_accumulated_batches_update_as_the_whole_batch(self, data: Any, tmp_path: Path) -> None:
         uneven = {**data, "pack": {**data["pack"], "strategy": "pad"}}
         found = []
         for parts in (1, 4):

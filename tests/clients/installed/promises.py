@@ -22,9 +22,8 @@ def needs(module: str, trainer: str) -> Any:
     """A trainer's module; without it the tests of a file skip, unless .ci/run installed it."""
     if os.environ.get("JAXDATA_TEST_INSTALLED"):
         return importlib.import_module(module)
-    reason = (
-        f"{trainer} is not here; .ci/run installs it apart, from clients/installed/{trainer}.txt"
-    )
+    where = f"apart, from clients/installed/{trainer}.txt"
+    reason = f"{trainer} is not here; .ci/run installs it {where}"
     return pytest.importorskip(module, reason=reason)
 
 
@@ -64,11 +63,16 @@ class Promises:
         return self.train(data, tmp_path_factory.mktemp("whole"), 6, jaxdata.load(data))
 
     @pytest.fixture(scope="class")
-    def half(self, data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    def ended(self, data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
         """The folder of a run that ended after three."""
         folder = tmp_path_factory.mktemp("half")
         self.train(data, folder, 3)
         return folder
+
+    @pytest.fixture
+    def half(self, ended: Path, tmp_path: Path) -> Path:
+        """A copy of it."""
+        return Path(shutil.copytree(ended, tmp_path / "run"))
 
     def test_six_steps_have_the_losses_worked_out_by_hand(self, data: Any, whole: Steps) -> None:
         assert len(whole.losses) == len(set(whole.losses)) == 6
@@ -76,17 +80,11 @@ class Promises:
         for tokens, batch in zip(whole.tokens, jaxdata.load(data), strict=False):
             assert np.array_equal(np.concatenate(tokens), batch["inputs"])
 
-    def test_three_and_three_are_six_to_the_bit(
-        self, data: Any, whole: Steps, half: Path, tmp_path: Path
-    ) -> None:
-        folder = shutil.copytree(half, tmp_path / "run")
-        assert self.train(data, folder, 6).losses == whole.losses[3:]
+    def test_three_and_three_are_six_to_the_bit(self, data: Any, whole: Any, half: Path) -> None:
+        assert self.train(data, half, 6).losses == whole.losses[3:]
 
-    def test_two_processes_go_on_where_one_stopped(
-        self, data: Any, whole: Steps, half: Path, tmp_path: Path
-    ) -> None:
-        folder = shutil.copytree(half, tmp_path / "run")
-        found = in_two_processes(self.rank, data, folder)
+    def test_two_processes_go_on_where_one_ended(self, data: Any, whole: Any, half: Path) -> None:
+        found = in_two_processes(self.rank, data, half)
         for number, both in enumerate(zip(*(each.tokens for each in found), strict=True), 3):
             rows = np.concatenate(both, axis=1).reshape(-1, SEQ_LEN)
             assert np.array_equal(rows, np.concatenate(whole.tokens[number]))

@@ -20,27 +20,13 @@ from tests.clients.installed.programs import Programs, join, make_model, newest,
 
 def settings(run: Any, folder: Path, steps: int, **given: Any) -> str:
     """An axolotl YAML."""
-    asked = {
-        "base_model": str(make_model(folder / "model")),
-        "plugins": ["jaxdata.clients.axolotl.Plugin"],
-        "jaxdata": run,
-        "sequence_len": SEQ_LEN,
-        "micro_batch_size": ROWS,
-        "gradient_accumulation_steps": 1,
-        "num_epochs": 1,
-        "max_steps": steps,
-        "learning_rate": 0.01,
-        "lr_scheduler": "constant",
-        "optimizer": "adamw_torch",
-        "bf16": False,
-        "fp16": False,
-        "save_steps": 3,
-        "logging_steps": 1,
-        "eval_strategy": "no",
-        "output_dir": str(folder / "out"),
-        "special_tokens": {"pad_token": "<end>"},
-        "resume_from_checkpoint": newest(folder),
-    }
+    asked = {"base_model": str(make_model(folder / "model")), "output_dir": str(folder / "out")}
+    asked |= {"plugins": ["jaxdata.clients.axolotl.Plugin"], "jaxdata": run}
+    asked |= {"sequence_len": SEQ_LEN, "micro_batch_size": ROWS, "gradient_accumulation_steps": 1}
+    asked |= {"num_epochs": 1, "max_steps": steps, "save_steps": 3, "logging_steps": 1}
+    asked |= {"learning_rate": 0.01, "lr_scheduler": "constant", "optimizer": "adamw_torch"}
+    asked |= {"bf16": False, "fp16": False, "eval_strategy": "no"}
+    asked |= {"special_tokens": {"pad_token": "<end>"}, "resume_from_checkpoint": newest(folder)}
     path = folder / "axolotl.yaml"
     path.write_text(yaml.safe_dump({**asked, **given}))
     return str(path)
@@ -66,10 +52,6 @@ class TestAxolotl(Programs):
         ({"sequence_len": 64}, f"pack.seq_len={SEQ_LEN}, but axolotl's sequence_len is 64"),
     ]
 
-    @pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="axolotl puts the model of one of several on a GPU"
-    )
-    def test_two_processes_go_on_where_one_stopped(
-        self, data: Any, whole: Steps, half: Path, tmp_path: Path
-    ) -> None:
-        super().test_two_processes_go_on_where_one_stopped(data, whole, half, tmp_path)
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="axolotl: one of several wants a GPU")
+    def test_two_processes_go_on_where_one_ended(self, data: Any, whole: Any, half: Path) -> None:
+        super().test_two_processes_go_on_where_one_ended(data, whole, half)

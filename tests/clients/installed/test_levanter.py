@@ -24,16 +24,9 @@ from levanter.models.lm_model import LmExample  # noqa: E402
 from levanter.tracker import NoopConfig  # noqa: E402
 from levanter.trainer import Trainer, TrainerConfig  # noqa: E402
 
-LLAMA = LlamaConfig(
-    max_seq_len=SEQ_LEN + 1,
-    hidden_dim=32,
-    intermediate_dim=32,
-    num_layers=1,
-    num_heads=2,
-    num_kv_heads=1,
-    scan_layers=False,
-    gradient_checkpointing=False,
-)
+SIZES = {"max_seq_len": SEQ_LEN + 1, "hidden_dim": 32, "intermediate_dim": 32, "num_layers": 1}
+SIZES |= {"num_heads": 2, "num_kv_heads": 1}
+LLAMA = LlamaConfig(**SIZES, scan_layers=False, gradient_checkpointing=False)
 
 
 def loss_of(model: Any, example: Any, *, key: Any = None) -> Any:
@@ -58,17 +51,15 @@ def noted(loader: Any, seen: Steps) -> Iterator[Any]:
         yield batch
 
 
+def settings(folder: Path, steps: int, **more: Any) -> TrainerConfig:
+    saves = CheckpointerConfig(str(folder), save_interval=None, keep=None)
+    given = {"id": "run", "train_batch_size": ROWS, "num_train_steps": steps, "checkpointer": saves}
+    given |= {"tracker": NoopConfig(), "log_jaxprs": False, "log_xla_hlo": False}
+    return TrainerConfig(**given, **more)
+
+
 def train(run: Any, folder: Path, steps: int, native: Any = None) -> Steps:
-    config = TrainerConfig(
-        id="run",
-        tracker=NoopConfig(),
-        train_batch_size=ROWS,
-        num_train_steps=steps,
-        log_jaxprs=False,
-        log_xla_hlo=False,
-        checkpointer=CheckpointerConfig(str(folder), save_interval=None, keep=None),
-    )
-    seen = Steps()
+    config, seen = settings(folder, steps), Steps()
 
     def work_out(one: Any) -> None:
         if native is not None and len(seen.by_hand) < steps:
@@ -115,16 +106,7 @@ class TestLevanter(Promises):
         monkeypatch.setattr(levanter, "tokens_of", with_fewer_targets)
 
         def updated(loss: Any, per_device: int) -> Any:
-            config = TrainerConfig(
-                id="run",
-                tracker=NoopConfig(),
-                train_batch_size=ROWS,
-                per_device_parallelism=per_device,
-                num_train_steps=1,
-                log_jaxprs=False,
-                log_xla_hlo=False,
-                checkpointer=CheckpointerConfig(str(tmp_path), save_interval=None, keep=None),
-            )
+            config = settings(tmp_path, 1, per_device_parallelism=per_device)
             with Trainer(config, optax.sgd(1.0), loss, add_default_hooks=False) as trainer:
                 state = trainer.initial_state(jax.random.PRNGKey(0), model_init=model)
                 before = [np.array(each) for each in jax.tree.leaves(state.model)]

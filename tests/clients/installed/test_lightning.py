@@ -16,11 +16,10 @@ from tests.clients.installed.promises import Promises, Steps, needs
 from tests.clients.tiny import ROWS, Tiny, by_hand
 
 lightning = needs("lightning", "lightning")
-from lightning.pytorch.callbacks import (  # noqa: E402 - after what it comes with was found
-    GradientAccumulationScheduler,
-    ModelCheckpoint,
-)
+from lightning.pytorch import callbacks  # noqa: E402 - after what it comes with was found
 
+RAMP = callbacks.GradientAccumulationScheduler({0: 2})
+RAMP_SAID = "a GradientAccumulationScheduler changes the batches of an update: give ramps"
 PLAIN = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 
 
@@ -62,7 +61,7 @@ class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
 
 
 def trainer(folder: Path, steps: int, **given: Any) -> Any:
-    saves = ModelCheckpoint(folder, "{step}", every_n_train_steps=3, save_top_k=-1)
+    saves = callbacks.ModelCheckpoint(folder, "{step}", every_n_train_steps=3, save_top_k=-1)
     plain = {"callbacks": [saves], "accelerator": "cpu", "devices": 1, "limit_val_batches": 0}
     return lightning.Trainer(**{**PLAIN, **plain, "max_steps": steps, **given})
 
@@ -74,10 +73,8 @@ def newest(folder: Path) -> Path | None:
 def train(run: Any, folder: Path, steps: int, native: Any = None, **given: Any) -> Steps:
     one = Module(native)
     kept = newest(folder)
-    found = trainer(folder, steps, **given)
-    found.fit(
-        one, datamodule=rows.datamodule(run), ckpt_path=kept and str(kept), weights_only=False
-    )
+    begin = {"ckpt_path": kept and str(kept), "weights_only": False}
+    trainer(folder, steps, **given).fit(one, datamodule=rows.datamodule(run), **begin)
     return one.seen
 
 
@@ -138,10 +135,7 @@ class TestLightning(Promises):
         [
             ({"overfit_batches": 2}, "overfit_batches=2 of Trainer with rows of a config: leave"),
             ({"limit_train_batches": 3}, "of Trainer with rows of a config: give 1.0; end the run"),
-            (
-                {"callbacks": [GradientAccumulationScheduler({0: 2})]},
-                "a GradientAccumulationScheduler changes the batches of an update: give ramps",
-            ),
+            ({"callbacks": [RAMP]}, RAMP_SAID),
             ({"accumulate_grad_batches": 3}, "not divisible by accumulate_grad_batches=3: set"),
         ],
     )

@@ -16,27 +16,15 @@ from tests.clients.installed.programs import Programs, join, make_model, newest,
 
 
 def train(run: Any, folder: Path, steps: int, native: Any = None, **given: Any) -> Steps:
-    arguments = {
-        "model_name_or_path": str(make_model(folder / "model")),
-        "stage": "pt",
-        "do_train": True,
-        "finetuning_type": "full",
-        "dataset": "jaxdata",
-        "cutoff_len": SEQ_LEN,
-        "per_device_train_batch_size": ROWS,
-        "max_steps": steps,
-        "learning_rate": 0.01,
-        "lr_scheduler_type": "constant",
-        "save_steps": 3,
-        "logging_steps": 1,
-        "report_to": "none",
-        "use_cpu": True,
-        "output_dir": str(folder / "out"),
-        "resume_from_checkpoint": newest(folder),
-    }
+    asked = {"model_name_or_path": str(make_model(folder / "model")), "stage": "pt"}
+    asked |= {"do_train": True, "finetuning_type": "full", "dataset": "jaxdata", "use_cpu": True}
+    asked |= {"cutoff_len": SEQ_LEN, "per_device_train_batch_size": ROWS, "max_steps": steps}
+    asked |= {"learning_rate": 0.01, "lr_scheduler_type": "constant", "report_to": "none"}
+    asked |= {"save_steps": 3, "logging_steps": 1, "output_dir": str(folder / "out")}
+    asked |= {"resume_from_checkpoint": newest(folder)}
     llamafactory.install(run)
     with noted(native) as seen:
-        run_exp({**arguments, **given})
+        run_exp({**asked, **given})
     return seen
 
 

@@ -17,28 +17,13 @@ from tests.clients.installed.promises import needs
 from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, config_of
 
 maxtext = needs("maxtext", "maxtext")
-MODEL: dict[str, Any] = {
-    "base_emb_dim": 32,
-    "base_num_query_heads": 2,
-    "base_num_kv_heads": 2,
-    "base_mlp_dim": 64,
-    "base_num_decoder_layers": 1,
-    "head_dim": 16,
-    "vocab_size": VOCAB,
-    "max_target_length": SEQ_LEN,
-    "attention": "dot_product",
-    "dtype": "float32",
-    "weight_dtype": "float32",
-    "scan_layers": False,
-}
-RUN: dict[str, Any] = {
-    "hardware": "cpu",
-    "skip_jax_distributed_system": True,
-    "enable_checkpointing": True,
-    "async_checkpointing": False,
-    "checkpoint_period": 2,
-    "enable_tensorboard": False,
-}
+MODEL: dict[str, Any] = {"vocab_size": VOCAB, "max_target_length": SEQ_LEN, "head_dim": 16}
+MODEL |= {"base_emb_dim": 32, "base_num_query_heads": 2, "base_num_kv_heads": 2}
+MODEL |= {"base_mlp_dim": 64, "base_num_decoder_layers": 1, "attention": "dot_product"}
+MODEL |= {"dtype": "float32", "weight_dtype": "float32", "scan_layers": False}
+RUN = {"hardware": "cpu", "skip_jax_distributed_system": True, "enable_tensorboard": False}
+RUN |= {"enable_checkpointing": True, "async_checkpointing": False, "checkpoint_period": 2}
+RUN |= {"run_name": "run"}
 ONE_DEVICE = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
 PROCESS = """
 import sys, jax
@@ -61,26 +46,15 @@ class Training:
     def start(self, steps: int, number: int, count: int, port: int) -> subprocess.Popen[bytes]:
         """Start one process of some."""
         base = Path(maxtext.__file__).parent / "configs/base.yml"
-        given = {
-            **MODEL,
-            **RUN,
-            **self.settings,
-            "run_name": "run",
-            "base_output_directory": self.folder,
-            "steps": steps,
-            "per_device_batch_size": ROWS // count,
-            "metrics_file": self.folder / f"{steps}.jsonl",
-        }
+        given = MODEL | RUN | self.settings | {"base_output_directory": self.folder}
+        given |= {"steps": steps, "per_device_batch_size": ROWS // count}
+        given |= {"metrics_file": self.folder / f"{steps}.jsonl"}
         arguments = [base, f"jaxdata={self.run}", *(f"{name}={it}" for name, it in given.items())]
-        numbers = map(str, (number, count, port))
+        command = [sys.executable, "-c", PROCESS, *map(str, (number, count, port, *arguments))]
+        environment = os.environ | ONE_DEVICE | {"PYTHONPATH": os.pathsep.join(sys.path)}
         with (self.folder / "said.txt").open("ab") as said:
-            return subprocess.Popen(
-                [sys.executable, "-c", PROCESS, *numbers, *map(str, arguments)],
-                stdout=said,
-                stderr=said,
-                env=os.environ | ONE_DEVICE | {"PYTHONPATH": os.pathsep.join(sys.path)},
-                start_new_session=True,
-            )
+            own: Any = {"stdout": said, "stderr": said, "env": environment}
+            return subprocess.Popen(command, **own, start_new_session=True)
 
     def train(self, steps: int, count: int = 1) -> dict[int, float]:
         """The loss of each step up to so many, by all processes."""

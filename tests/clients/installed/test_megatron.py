@@ -30,20 +30,9 @@ from tests.clients.tiny import ROWS, SEQ_LEN, mean_by_hand
 from tests.dataset.documents.test_foreign import assert_holds, only_source
 
 needs("megatron.core", "megatron")
-from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
-from megatron.core.datasets.blended_megatron_dataset_builder import (  # noqa: E402
-    BlendedMegatronDatasetBuilder,
-)
+from megatron.core import dist_checkpointing, distributed, parallel_state  # noqa: E402
+from megatron.core.datasets import blended_megatron_dataset_builder, indexed_dataset  # noqa: E402
 from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig  # noqa: E402
-from megatron.core.datasets.indexed_dataset import (  # noqa: E402
-    IndexedDatasetBuilder,
-    _IndexReader,
-)
-from megatron.core.distributed import (  # noqa: E402
-    DistributedDataParallel,
-    DistributedDataParallelConfig,
-    finalize_model_grads,
-)
 from megatron.core.models.gpt import GPTModel  # noqa: E402
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
@@ -72,7 +61,7 @@ def _alone() -> Iterator[None]:
             yield
             parallel_state.destroy_model_parallel()
             torch.distributed.destroy_process_group()
-            _IndexReader.__getitem__.cache_clear()  # it holds files
+            indexed_dataset._IndexReader.__getitem__.cache_clear()  # it holds files
 
 
 class OnCpu(TorchFunctionMode):
@@ -87,23 +76,12 @@ class OnCpu(TorchFunctionMode):
 
 def model(per_token: bool = True) -> Any:
     torch.manual_seed(0)
-    config = TransformerConfig(
-        num_layers=1,
-        hidden_size=32,
-        num_attention_heads=2,
-        attention_dropout=0.0,
-        hidden_dropout=0.0,
-        masked_softmax_fusion=False,
-        use_cpu_initialization=True,
-        calculate_per_token_loss=per_token,
-        finalize_model_grads_func=finalize_model_grads,
-    )
-    return GPTModel(
-        config,
-        get_gpt_layer_local_spec(),
-        vocab_size=ARGUMENTS["padded_vocab_size"],
-        max_sequence_length=SEQ_LEN,
-    )
+    given = {"num_layers": 1, "hidden_size": 32, "num_attention_heads": 2}
+    given |= {"attention_dropout": 0.0, "hidden_dropout": 0.0, "masked_softmax_fusion": False}
+    given |= {"use_cpu_initialization": True, "calculate_per_token_loss": per_token}
+    given |= {"finalize_model_grads_func": distributed.finalize_model_grads}
+    sizes = {"vocab_size": ARGUMENTS["padded_vocab_size"], "max_sequence_length": SEQ_LEN}
+    return GPTModel(TransformerConfig(**given), get_gpt_layer_local_spec(), **sizes)
 
 
 def build(run: Any, **arguments: Any) -> Any:
@@ -120,8 +98,9 @@ def losses_of(one: Any, batch: Any) -> Any:
     return one(*given, labels=batch["labels"]) * batch["loss_mask"]
 
 
-def distributed(one: Any) -> Any:
-    return DistributedDataParallel(one.config, DistributedDataParallelConfig(), one)
+def in_ranks(one: Any) -> Any:
+    plain = distributed.DistributedDataParallelConfig()
+    return distributed.DistributedDataParallel(one.config, plain, one)
 
 
 def gradients(ranked: Any, batches: Any, count: int) -> float:
@@ -138,15 +117,10 @@ def gradients(ranked: Any, batches: Any, count: int) -> float:
         return losses_of(one, batch), partial(loss_func, batch["loss_mask"])
 
     ranked.zero_grad_buffer()
+    given = {"forward_step_func": forward_step, "data_iterator": batches, "model": ranked}
+    given |= {"num_microbatches": count, "seq_length": SEQ_LEN}
     with OnCpu():
-        get_forward_backward_func()(
-            forward_step_func=forward_step,
-            data_iterator=batches,
-            model=ranked,
-            num_microbatches=count,
-            seq_length=SEQ_LEN,
-            micro_batch_size=ARGUMENTS["micro_batch_size"],
-        )
+        get_forward_backward_func()(**given, micro_batch_size=ARGUMENTS["micro_batch_size"])
     torch.distributed.all_reduce(sums, group=parallel_state.get_data_parallel_group())
     return float(sums[0] / sums[1])
 
@@ -180,7 +154,7 @@ def train(run: Any, folder: Path, steps: int, native: Any = None) -> Steps:
     consumed = saved["consumed_train_samples"]
     state = {"dataloader_save": str(folder / "data"), "iteration": done}
     batches = build(run, consumed_train_samples=consumed, **state)
-    ranks, ranked = parallel_state.get_data_parallel_world_size(), distributed(one)
+    ranks, ranked = parallel_state.get_data_parallel_world_size(), in_ranks(one)
     for _ in range(done, steps):
         if native is not None:
             seen.by_hand.append(by_hand(one, next(native)))
@@ -212,9 +186,7 @@ class TestMegatron(Promises):
     train, rank = staticmethod(train), staticmethod(rank)
 
     @pytest.mark.parametrize("per_token", [True, False])
-    def test_check_trainer_tells_whether_losses_are_by_token(
-        self, data: Any, per_token: bool
-    ) -> None:
+    def test_check_trainer_tells_if_losses_are_by_token(self, data: Any, per_token: bool) -> None:
         """Without the flag micro-batches of any sizes weigh alike, which is refused for that."""
         one = model()
 
@@ -223,7 +195,7 @@ class TestMegatron(Promises):
             return losses_of(one, batch).sum(), batch["loss_mask"].sum()
 
         def update(batches: Any) -> list[torch.Tensor]:
-            ranked = distributed(model(per_token))
+            ranked = in_ranks(model(per_token))
             gradients(ranked, iter(batches), len(batches))
             return [each.main_grad for each in ranked.parameters()]
 
@@ -253,7 +225,8 @@ def written(prefix: str, seed: int, dtype: Any, strewn: bool) -> list[np.ndarray
     Each ends with an EOD and holds no other; or they are strewn, and half of them lack the last.
     """
     random = np.random.default_rng(seed)
-    builder, sequences = IndexedDatasetBuilder(f"{prefix}.bin", dtype=dtype), []
+    builder = indexed_dataset.IndexedDatasetBuilder(f"{prefix}.bin", dtype=dtype)
+    sequences = []
     for _ in range(120):
         lengths = random.integers(0, 70, random.integers(0, 4))
         own = [np.append(random.integers(1, 50_000, n), 0) for n in lengths]
@@ -267,34 +240,25 @@ def written(prefix: str, seed: int, dtype: Any, strewn: bool) -> list[np.ndarray
 
 
 def theirs(folder: Path, blend: Any, size: int | None, **given: Any) -> Any:
-    own = {"blend": blend, "split": "9,1", "tokenizer": Tokenizer()}
-    config = GPTDatasetConfig(
-        random_seed=77,
-        sequence_length=SLOTS,
-        path_to_cache=str(folder / "cache"),
-        **{**dict.fromkeys(RESETS, False), **own, **given},
-    )
+    own = {"blend": blend, "split": "9,1", "tokenizer": Tokenizer(), "random_seed": 77}
+    own |= {"sequence_length": SLOTS, "path_to_cache": str(folder / "cache")}
+    config = GPTDatasetConfig(**{**dict.fromkeys(RESETS, False), **own, **given})
     other = None if blend and blend[1] is None else 1
-    sizes = (size, other, other)
-    return BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()[0]
+    builder = blended_megatron_dataset_builder.BlendedMegatronDatasetBuilder
+    return builder(GPTDataset, (size, other, other), lambda: True, config).build()[0]
+
+
+BLENDS: Any = [(1, 40, None), (1, 900, None), (3, 500, (0.7, 0.2, 0.1)), (3, 500, None)]
+BLENDS += [(3, None, None)]
+"""how many datasets, samples, weights"""
 
 
 @pytest.mark.parametrize("flags", product([False, True], repeat=3))
 @pytest.mark.parametrize("strewn", [False, True])
-@pytest.mark.parametrize(
-    ("count", "size", "weights"),
-    [(1, 40, None), (1, 900, None), (3, 500, (0.7, 0.2, 0.1)), (3, 500, None), (3, None, None)],
-)
-def test_rows_are_its_samples(
-    tmp_path: Path,
-    count: int,
-    size: int | None,
-    weights: tuple[float, ...] | None,
-    strewn: bool,
-    flags: tuple[bool, ...],
-) -> None:
+@pytest.mark.parametrize("blended", BLENDS)
+def test_rows_are_its_samples(tmp_path: Path, blended: Any, strewn: bool, flags: Any) -> None:
     """Each of its three options alone, and with the others."""
-    positions, attention, loss = flags
+    (count, size, weights), (positions, attention, loss) = blended, flags
     given: dict[str, Any] = {"reset": positions or attention, "eod_mask_loss": loss}
     given |= {"positions": "segment" if positions else "row"}
     given |= {"by": "eod", "eod_id": 0} if strewn else {}
@@ -303,8 +267,8 @@ def test_rows_are_its_samples(
         sequences = written(prefix, number, np.uint16 if number % 2 else np.int32, strewn)
         sources.append(only_source(f"megatron:{prefix}"))
         assert_holds(sources[-1].sequences, sequences)
-    blended = (prefixes, list(weights) if weights else None)
-    samples = theirs(tmp_path, blended, size, **dict(zip(RESETS, flags, strict=True)))
+    both = (prefixes, list(weights) if weights else None)
+    samples = theirs(tmp_path, both, size, **dict(zip(RESETS, flags, strict=True)))
     given |= {"seq_len": SLOTS, "seed": 77, "split": "9,1"}
     if count == 1:
         rows = gpt(sources[0], num_samples=size, **given)

@@ -20,16 +20,9 @@ def nothing(*_: Any, **__: Any) -> None:
     pass
 
 
-CPU = SimpleNamespace(
-    set_device=nothing,
-    synchronize=nothing,
-    empty_cache=nothing,
-    reset_peak_memory_stats=nothing,
-    current_device=lambda: 0,
-    get_device_name=str,
-    get_device_properties=lambda _: SimpleNamespace(total_memory=1),
-    memory_stats=lambda _: {},
-)
+CPU = SimpleNamespace(current_device=lambda: 0, get_device_name=str, memory_stats=lambda _: {})
+CPU.get_device_properties = lambda _: SimpleNamespace(total_memory=1)
+CPU.set_device = CPU.synchronize = CPU.empty_cache = CPU.reset_peak_memory_stats = nothing
 """as `torch.cuda`; torchtitan asks for the names and the memory of its devices"""
 
 with pytest.MonkeyPatch.context() as patch:
@@ -72,34 +65,22 @@ class Tokenizer(BaseTokenizer):
 def settings(run: Any, folder: Path, ranks: int) -> Any:
     spec = model_registry("debugmodel")
     spec.model.layers = spec.model.layers[:1]
-    return Trainer.Config(
-        model_spec=spec,
-        dump_folder=str(folder),
-        loss=CrossEntropyLoss.Config(),
-        tokenizer=Tokenizer.Config(),
-        dataloader=torchtitan.dataloader(run),
-        optimizer=default_adamw(lr=1e-2),
-        metrics=MetricsProcessor.Config(log_freq=1),
-        checkpoint=CheckpointManager.Config(enable=True, interval=3, last_save_model_only=False),
-        training=TrainingConfig(
-            local_batch_size=ROWS // ranks,
-            seq_len=SEQ_LEN,
-            steps=6,
-            mixed_precision_param="float32",
-            disable_cuda_graphs=True,
-        ),
-        parallelism=ParallelismConfig(spmd_backend="partial_dtensor"),  # others want a later torch
-        debug=DebugConfig(seed=0),
-        activation_checkpoint=None,
-    )
+    sizes = {"local_batch_size": ROWS // ranks, "seq_len": SEQ_LEN, "steps": 6}
+    exact = {"mixed_precision_param": "float32", "disable_cuda_graphs": True}
+    saves = CheckpointManager.Config(enable=True, interval=3, last_save_model_only=False)
+    spread = ParallelismConfig(spmd_backend="partial_dtensor")  # others want a later torch
+    given = {"model_spec": spec, "dump_folder": str(folder), "loss": CrossEntropyLoss.Config()}
+    given |= {"tokenizer": Tokenizer.Config(), "dataloader": torchtitan.dataloader(run)}
+    given |= {"optimizer": default_adamw(lr=1e-2), "metrics": MetricsProcessor.Config(log_freq=1)}
+    given |= {"training": TrainingConfig(**sizes, **exact), "checkpoint": saves}
+    given |= {"parallelism": spread, "debug": DebugConfig(seed=0), "activation_checkpoint": None}
+    return Trainer.Config(**given)
 
 
-def attend(
-    q: Any, k: Any, v: Any, *, block_mask: Any, scale: Any, enable_gqa: Any, **_: Any
-) -> tuple[Any, None]:
+def attend(q: Any, k: Any, v: Any, *, block_mask: Any, **asked: Any) -> tuple[Any, None]:
     """Flex attention, by torchtitan's mask of it: torch has its gradients on GPUs only."""
     seen = create_mask(block_mask.mask_mod, len(q), 1, q.shape[2], k.shape[2], device="cpu")
-    given = {"attn_mask": seen, "scale": scale, "enable_gqa": enable_gqa}
+    given = {"attn_mask": seen, "scale": asked["scale"], "enable_gqa": asked["enable_gqa"]}
     return functional.scaled_dot_product_attention(q, k, v, **given), None
 
 
@@ -157,17 +138,10 @@ class Noted(Trainer):
         return super().forward_backward_step(input_dict=input_dict, **given)
 
 
-def train(
-    run: Any,
-    folder: Path,
-    steps: int,
-    native: Any = None,
-    number: int = 0,
-    ranks: int = 1,
-    port: int = 0,
-) -> Steps:
-    join(number, ranks, port)
-    one = Noted(settings(run, folder, ranks), steps, native)
+def train(run: Any, folder: Path, steps: int, native: Any = None, at: Any = (0, 1, 0)) -> Steps:
+    """With `at`, as that rank of so many, at a port."""
+    join(*at)
+    one = Noted(settings(run, folder, at[1]), steps, native)
     one.train()
     one.close()
     torch.distributed.destroy_process_group()
@@ -176,7 +150,7 @@ def train(
 
 def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
     torch.set_num_threads(1)
-    return train(run, folder, 6, None, number, ranks, port)
+    return train(run, folder, 6, at=(number, ranks, port))
 
 
 class TestTorchtitan(Promises):

@@ -22,18 +22,9 @@ from tunix.models.llama3.model import Llama3, ModelConfig  # noqa: E402
 
 
 def model() -> Any:
-    config = ModelConfig(
-        num_layers=1,
-        vocab_size=VOCAB,
-        embed_dim=32,
-        hidden_dim=32,
-        num_heads=2,
-        head_dim=16,
-        num_kv_heads=1,
-        rope_theta=10_000,
-        norm_eps=1e-5,
-    )
-    return Llama3(config, rngs=nnx.Rngs(0))
+    sizes = {"num_layers": 1, "vocab_size": VOCAB, "embed_dim": 32, "hidden_dim": 32}
+    sizes |= {"num_heads": 2, "head_dim": 16, "num_kv_heads": 1}
+    return Llama3(ModelConfig(**sizes, rope_theta=10_000, norm_eps=1e-5), rngs=nnx.Rngs(0))
 
 
 @nnx.jit
@@ -72,13 +63,9 @@ class Trainer(peft_trainer.PeftTrainer):  # type: ignore[misc, name-defined]
 
 
 def train(run: Any, folder: Path, steps: int, native: Any = None, sharding: Any = None) -> Steps:
-    saves = ocp.CheckpointManagerOptions(save_interval_steps=3)
-    config = peft_trainer.TrainingConfig(
-        eval_every_n_steps=100,
-        max_steps=steps,
-        checkpoint_root_directory=str(folder),
-        checkpointing_options=saves,
-    )
+    every = ocp.CheckpointManagerOptions(save_interval_steps=3)
+    saves = {"checkpoint_root_directory": str(folder), "checkpointing_options": every}
+    config = peft_trainer.TrainingConfig(eval_every_n_steps=100, max_steps=steps, **saves)
     one = model()
     if sharding is not None:
         everywhere = NamedSharding(sharding.mesh, PartitionSpec())
@@ -105,9 +92,8 @@ class TestTunix(Promises):
         uneven = {**data, "pack": {"seq_len": SEQ_LEN, "strategy": "pad"}}
 
         def updated(micro: int, loss: Any = None) -> tuple[Any, float]:
-            config = peft_trainer.TrainingConfig(
-                eval_every_n_steps=100, max_steps=1, gradient_accumulation_steps=micro
-            )
+            asked = {"max_steps": 1, "gradient_accumulation_steps": micro}
+            config = peft_trainer.TrainingConfig(eval_every_n_steps=100, **asked)
             trainer = peft_trainer.PeftTrainer(one := model(), optax.sgd(1.0), config)
             before = jax.tree.leaves(nnx.state(one, nnx.Param))
             trainer.with_training_hooks(noted := Noted(None))
@@ -119,17 +105,8 @@ class TestTunix(Promises):
             changes = [(new - old).ravel() for new, old in zip(after, before, strict=True)]
             return np.concatenate(changes), float(np.mean(noted.seen.losses))
 
-        def mean(
-            one: Any,
-            inputs: Any,
-            targets: Any,
-            loss_mask: Any,
-            positions: Any,
-            attention_mask: Any,
-            divisor: Any,
-        ) -> Any:
-            given = inputs, targets, loss_mask, positions, attention_mask
-            return tunix.loss(one, *given, divisor=loss_mask.sum())
+        def mean(one: Any, **batch: Any) -> Any:
+            return tunix.loss(one, **{**batch, "divisor": batch["loss_mask"].sum()})
 
         whole, loss = updated(1)
         for micro in (2, 8):

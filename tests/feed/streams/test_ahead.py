@@ -19,7 +19,6 @@ from jaxdata.base import progress
 from jaxdata.base.threads import check_stop
 from jaxdata.feed import ahead as feed_ahead
 from jaxdata.feed import batches
-from jaxdata.feed import batches as feed_batches
 from jaxdata.feed.ahead import FarStream, made_ahead, told_ahead, with_first_fill
 from jaxdata.feed.batches import Change, Stream, choose_pages
 from jaxdata.feed.schedule import Span
@@ -144,9 +143,7 @@ def test_the_window_is_what_is_taken_in_four_seconds_within_limits(
         assert found[0](ready) == (not count or (count < 4_096 and held < window))
 
 
-def test_where_pages_come_late_batches_are_looked_up_and_made_one_by_one(
-    monkeypatch: Patch,
-) -> None:
+def test_where_pages_come_late_batches_are_looked_up_and_made_alone(monkeypatch: Patch) -> None:
     """As where many lanes begin at once: the first of a group would wait for ranges of all."""
     late, told = [True], list[int]()
 
@@ -154,7 +151,7 @@ def test_where_pages_come_late_batches_are_looked_up_and_made_one_by_one(
         told.append(len(some))
         return 1
 
-    for module in (feed_ahead, feed_batches):
+    for module in (feed_ahead, batches):
         monkeypatch.setattr(module, "pages_are_behind", lambda: late[0])
     rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3]] * 9), seq_len=8)
     maker = jaxdata.Loader(rows, batch_size=2, shard=(0, 1)).maker()
@@ -249,16 +246,9 @@ def bytes_up_to(tenths: int) -> st.SearchStrategy[int | None]:
     return st.none() | st.integers(0, tenths).map(lambda n: n * 100_001)
 
 
-SIZES = bytes_up_to(90)
-SOURCES = st.builds(
-    One,
-    st.sampled_from(["<u2", "<u4"]),
-    SIZES,
-    SIZES,
-    st.fixed_dictionaries(
-        {"mask": st.tuples(st.just("u1"), SIZES), "weight": st.tuples(st.just("<f8"), SIZES)}
-    ),
-)
+SIZES, KINDS = bytes_up_to(90), {"mask": "u1", "weight": "<f8"}
+SIDES = st.fixed_dictionaries({k: st.tuples(st.just(kind), SIZES) for k, kind in KINDS.items()})
+SOURCES = st.builds(One, st.sampled_from(["<u2", "<u4"]), SIZES, SIZES, SIDES)
 
 
 @given(
@@ -275,18 +265,15 @@ def test_the_least_that_is_open_is_read_by_pages_as_far_as_a_cache_has_room(
         documents = files(each.dtype, each.size)
         documents.side = {side: files(*given) for side, given in each.sides.items()}
         tables[name] = SimpleNamespace(documents=[documents], open_bytes=each.open_bytes)
-        asked += [
-            (need(one.pages.size, one.dtype.itemsize, each, eighths), one.pages, name)
-            for one in (documents, *(documents.side[side] for side in sorted(sides)))
-            if one.is_far
-        ]
-    warnings = list[str]()
-    with pytest.MonkeyPatch.context() as patch:
+        for one in (documents, *(documents.side[side] for side in sorted(sides))):
+            if one.is_far:
+                size = need(one.pages.size, one.dtype.itemsize, each, eighths)
+                asked.append((size, one.pages, name))
+    warnings, logger = list[str](), logging.getLogger("jaxdata")
+    with Patch.context() as patch:
         cache = None if most is None else SimpleNamespace(most=most)
         patch.setattr(batches, "page_cache", lambda: cache)
-        patch.setattr(
-            logging.getLogger("jaxdata"), "warning", lambda text, *to: warnings.append(text % to)
-        )
+        patch.setattr(logger, "warning", lambda text, *to: warnings.append(text % to))
         choose_pages(tables, eighths / 8, sides)
     room, expected = (most or 0) * 7 // 8, list[str]()
     for size, pages, name in sorted(asked, key=lambda each: each[0]):
@@ -323,18 +310,12 @@ def made(name: str, size: int, lanes: int, chunk_bytes: int, *, shuffle: bool = 
     ],
 )
 def test_hosts_that_download_a_dataset_again_and_again_are_told_once(
-    hosts: int,
-    tables: Any,
-    says: str,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    hosts: int, tables: Any, says: str, caplog: pytest.LogCaptureFixture, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(batches.PackedRows, "stored_bytes", property(lambda t: t.bytes))
     monkeypatch.setattr(batches.PackedRows, "blocks", property(lambda t: 8 * t.lanes))
-    evaluation = made("val", 90, 1, 0, shuffle=False)
-    run: Any = SimpleNamespace(
-        sources=dict(enumerate([evaluation, *(made(*each) for each in tables)]))
-    )
+    sources = [made("val", 90, 1, 0, shuffle=False), *(made(*each) for each in tables)]
+    run: Any = SimpleNamespace(sources=dict(enumerate(sources)))
     batches.warn_of_downloads(run, hosts, 48)
     assert len(caplog.messages) == bool(says)
     assert re.match(says, "".join(caplog.messages))

@@ -36,37 +36,29 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a dataset, the config of a run and a state of it."""
     folder = tmp_path_factory.mktemp("report")
     numbers = random.Random(5)
-    texts = {
-        "attacks": attacks(),
-        "val/attacks": ["x" * 10_000_000],
-        "web": ["words and words " * numbers.randrange(1, 30) for _ in range(150)],
-        "code": [f"def f{n}():\n    return {n}\n" * numbers.randrange(1, 12) for n in range(90)],
-        "thin": [f"thin {n}" for n in range(60)],
-    }
+    texts = {"attacks": attacks(), "val/attacks": ["x" * 10_000_000]}
+    texts["web"] = ["words and words " * numbers.randrange(1, 30) for _ in range(150)]
+    functions = [f"def f{n}():\n    return {n}\n" for n in range(90)]
+    texts["code"] = [each * numbers.randrange(1, 12) for each in functions]
+    texts["thin"] = [f"thin {n}" for n in range(60)]
     for source, some in texts.items():
         bad = ["{", '{"text": null}', '{"other": "<img src=x onerror=alert(1)>"}', '{"text": " "}']
         lines = [json.dumps({"text": text}) for text in some] + bad
-        name = folder / (
-            "<script>.jsonl" if source == "web" else f"{source.replace('/', '-')}.jsonl"
-        )
+        stem = "<script>" if source == "web" else source.replace("/", "-")
+        name = folder / f"{stem}.jsonl"
         name.write_text("\n".join(lines))
         split, _, own = source.rpartition("/")
         where = {"output": folder / "data", "split": split or "train", "source": own}
         convert_here(str(name), **where, tokenizer="bytes", workers=1, min_chars=2)
-    last = [{"rows": 200, "mix": {HOSTILE: 1, "code": 1}}]
+
     names = {HOSTILE: "web", "code": "code", "thin": "thin", "attacks": "attacks"}
     data = {n: {"dataset": str(folder / "data"), "source": own} for n, own in names.items()}
-    builders.run(
-        folder,
-        pack={"seq_len": 64},
-        curriculum=[
-            {"rows": 400, "mix": {HOSTILE: 0.5, "code": 0.4, "thin": 0.1}},
-            {"rows": 300, "mix": {HOSTILE: 0.8, "code": 0.2}},
-        ],
-        on_exhaustion="renormalize",
-        amendments=[{"at_row": 500, "curriculum": last}],
-        loader={"batch_size": 4, "skip_rows": [[40, 60]]},
-    )
+    phases = [{"rows": 400, "mix": {HOSTILE: 0.5, "code": 0.4, "thin": 0.1}}]
+    phases += [{"rows": 300, "mix": {HOSTILE: 0.8, "code": 0.2}}]
+    last = {"at_row": 500, "curriculum": [{"rows": 200, "mix": {HOSTILE: 1, "code": 1}}]}
+    given = {"curriculum": phases, "amendments": [last], "on_exhaustion": "renormalize"}
+    loader = {"batch_size": 4, "skip_rows": [[40, 60]]}
+    builders.run(folder, **given, pack={"seq_len": 64}, loader=loader)
     with (folder / "run.yaml").open("a") as config:
         yaml.safe_dump({"sources": data}, config)
     return folder
@@ -133,10 +125,8 @@ def rows_of(root: Element, label: str) -> list[dict[str, str]]:
     """The rows of a table by the headings of their cells, exact."""
     table = next(t for t in root.all("table") if t.attributes.get("aria-label") == label)
     names = [each.text for each in next(table.all("tr")).children]
-    return [
-        dict(zip(names, (cell.value for cell in row.children), strict=True))
-        for row in next(table.all("tbody")).all("tr")
-    ]
+    rows = next(table.all("tbody")).all("tr")
+    return [dict(zip(names, (cell.value for cell in row.children), strict=True)) for row in rows]
 
 
 def report(*arguments: Any) -> str:
@@ -174,7 +164,6 @@ def page(run: Path) -> Path:
     loader.seek(row=300)
     (run / "state.json").write_text(json.dumps(loader.get_state()))
     loader.close()
-    assert "kB; open it in a browser" in report(
-        run / "run.yaml", "--state", run / "state.json", "-o", run / "report.html"
-    )
+    said = report(run / "run.yaml", "--state", run / "state.json", "-o", run / "report.html")
+    assert "kB; open it in a browser" in said
     return run / "report.html"

@@ -5,6 +5,7 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,7 +15,7 @@ import jaxdata
 from jaxdata.base.errors import MissingExtra, install_command
 from jaxdata.config import load, load_config
 from jaxdata.look.report import Subject, gather, gathering, write_page
-from jaxdata.look.report.gathering import Report, Sample, draw_batch, token_texts
+from jaxdata.look.report.gathering import Sample, draw_batch, token_texts
 from jaxdata.look.report.page import _browser, fill
 from jaxdata.testing import write_dataset
 from jaxdata.tokenizers import load as load_tokenizer
@@ -29,20 +30,15 @@ IMAGES = ROOT / ".github" / "images"
 
 
 @pytest.fixture(scope="module")
-def halted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def halted(module_path: Path) -> Path:
     """The config of a run that is amended, and halts where a source runs dry."""
-    folder = tmp_path_factory.mktemp("halted")
-    phase = {"rows": 60, "mix": {"web": 0.5, "code": 0.5}}
-    return builders.run(
-        folder,
-        {"web": 200, "code": 90, "val/web": 20},
-        pack={"seq_len": 32},
-        curriculum=[{"rows": 40, "mix": {"web": 0.8, "code": 0.2}}, phase],
-        amendments=[{"at_row": 60, "curriculum": [{"rows": 900, "mix": {"web": 1, "code": 1}}]}],
-        on_exhaustion="halt",
-        loader={"batch_size": 4},
-        train={"output": str(folder / "run")},
-    )
+    phases = [{"rows": 40, "mix": {"web": 0.8, "code": 0.2}}]
+    phases += [{"rows": 60, "mix": {"web": 0.5, "code": 0.5}}]
+    more = {"at_row": 60, "curriculum": [{"rows": 900, "mix": {"web": 1, "code": 1}}]}
+    given = {"curriculum": phases, "amendments": [more], "on_exhaustion": "halt"}
+    given |= {"pack": {"seq_len": 32}, "loader": {"batch_size": 4}}
+    given |= {"train": {"output": str(module_path / "run")}}
+    return builders.run(module_path, {"web": 200, "code": 90, "val/web": 20}, **given)
 
 
 def test_the_numbers_of_a_run_are_those_of_its_log(halted: Path, tmp_path: Path) -> None:
@@ -61,31 +57,21 @@ def test_the_numbers_of_a_run_are_those_of_its_log(halted: Path, tmp_path: Path)
     assert float(row["seconds waited"]) == sum(each.get("wait_seconds", 0) for each in steps)
     assert row["end"] == f"halted: {reason}"
     scores = [each for each in records if "bits_per_byte" in each]
-    assert [
-        (int(each["after steps"]), float(each["loss"]), float(each["bits a byte"]))
-        for each in rows_of(root, "Table of validations")
-    ] == [(each["step"], each["val_loss"], each["bits_per_byte"]) for each in scores]
+    told = rows_of(root, "Table of validations")
+    found = [(int(t["after steps"]), float(t["loss"]), float(t["bits a byte"])) for t in told]
+    assert found == [(each["step"], each["val_loss"], each["bits_per_byte"]) for each in scores]
     trained = sum(int(each["tokens trained"]) for each in rows_of(root, "Table of actual shares"))
     assert trained == sum(each["targets"] for each in steps)
     events = {each["event"]: int(each["row"]) for each in rows_of(root, "Table of events")}
     last = len(load(halted).rows)
-    assert events == {
-        "phase 0": 0,
-        "phase 1": 40,
-        "amended: phases": 60,
-        "phase 2": 60,
-        "code runs dry": last,
-        "halted": last,
-    }
+    begun = {"phase 0": 0, "phase 1": 40, "amended: phases": 60, "phase 2": 60}
+    assert events == begun | {"code runs dry": last, "halted": last}
     chart = next(root.all("svg", **{"class": "chart narrow"}))
     texts = [each.text for each in chart.all("text")]
     said = ["phase 1", "▲ amended: phases, phase 2", "✕ code runs dry, ■ halted"]
     assert {*said, "tokens a second", "waited for data, %", "loss", "validation loss"} <= {*texts}
-    rules = [
-        each
-        for each in chart.all("path", stroke="var(--ink)")
-        if re.fullmatch(r"M([\d.]+) [\d.]+L\1 [\d.]+", each.attributes["d"])
-    ]
+    paths = [each.attributes["d"] for each in chart.all("path", stroke="var(--ink)")]
+    rules = [path for path in paths if re.fullmatch(r"M([\d.]+) [\d.]+L\1 [\d.]+", path)]
     assert len(rules) == 3 * 4, "at rows 40 and 60 and at the end, in each of four panels"
 
 
@@ -134,10 +120,8 @@ def test_a_log_that_another_run_left_is_not_shown(halted: Path, tmp_path: Path) 
 def test_names_in_a_log_are_text(tmp_path: Path) -> None:
     builders.dataset(tmp_path / "d", {"a": 9})
     names = [*attacks(), HOSTILE]
-    lines = [
-        {"step": k, "loss": 1.0, "tokens": 10 * k} | {f"tokens/{n}": k for n in names}
-        for k in range(1, 4)
-    ]
+    tokens = [{f"tokens/{name}": k for name in names} for k in range(1, 4)]
+    lines = [{"step": k, "loss": 1.0, "tokens": 10 * k, **own} for k, own in enumerate(tokens, 1)]
     end = {"event": "end", "status": names[0], "reason": names[1]}
     text = "".join(json.dumps(each) + "\n" for each in [*lines, end])
     (tmp_path / "log.jsonl").write_text(text)
@@ -156,9 +140,7 @@ def test_names_in_a_log_are_text(tmp_path: Path) -> None:
 
 def test_samples_are_chosen_by_source_length_and_fields_that_come_again() -> None:
     kept = [{"lang": "en", "id": "1"}, {"lang": "en", "id": "2"}, {"lang": "de"}]
-    samples = [
-        Sample("train/a", n, 0, 60 * n, "", each, None, False) for n, each in enumerate(kept)
-    ]
+    samples = [Sample("train/a", n, 0, 60 * n, "", own, None, False) for n, own in enumerate(kept)]
     tagged, choices = _browser(samples)
     assert (choices["source"], choices["lang"]) == (["train/a"], ["en", "de"])
     assert "id" not in choices
@@ -178,9 +160,7 @@ def test_pieces_of_a_text_are_its_tokens() -> None:
             assert pieces == [*zip(whole, loss.tolist(), strict=True)]
 
 
-def test_a_page_goes_on_with_its_run(
-    halted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_goes_on_with_its_run(halted: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """And is whole at any moment."""
     records, log = log_of(halted, tmp_path / "own", 8), RunLog(tmp_path / "own/log.jsonl")
     lines = [{**records[1], "step": 8}, {"event": "end", "status": "done", "step": 9}]
@@ -219,12 +199,11 @@ def test_two_reports_to_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_readme_shows_pictures_that_the_command_makes(tmp_path: Path) -> None:
     """Here of other documents in the same sources; they are data and nothing else."""
-    numbers = np.random.default_rng(4)
+    numbers, made = np.random.default_rng(4), {}
     sources = {"code": (300, 9_000), "docs": (4_000, 250), "meta": (800, 4_000)}
-    made = {
-        name: [numbers.integers(1, 250, length) for length in numbers.integers(2, longest, count)]
-        for name, (count, longest) in sources.items()
-    }
+    for name, (count, longest) in sources.items():
+        lengths = numbers.integers(2, longest, count)
+        made[name] = [numbers.integers(1, 250, length) for length in lengths]
     builders.dataset(tmp_path / "data", made)
     config = of("report").blocks("yaml")[0].replace("runs/pictures", str(tmp_path / "run"))
     config = config.replace("jaxdata-demo/dataset", str(tmp_path / "data"))
@@ -246,14 +225,8 @@ def test_the_readme_shows_pictures_that_the_command_makes(tmp_path: Path) -> Non
         assert words[0] & words[1], name
 
 
-@pytest.fixture(scope="module")
-def found(run: Path, page: Path) -> Report:
-    """The report that the page shows."""
-    assert page.exists()
-    return gather(Subject.of(load_config(run / "run.yaml"), state=str(run / "state.json")))
-
-
-def test_actual_shares_are_those_of_the_batches(run: Path, found: Report) -> None:
+def test_actual_shares_are_those_of_the_batches(run: Path, page: Path) -> None:
+    found = gather(Subject.of(load_config(run / "run.yaml"), state=str(page.parent / "state.json")))
     loader = load(run / "run.yaml", **{"loader.extras": ["source"]})
     trained: Counter[str] = Counter()
     while loader.next_row < 300:
@@ -304,9 +277,7 @@ def test_another_tools_data(tmp_path: Path) -> None:
         assert ("Its tokenizer is unknown." in shown) != bool(more)
 
 
-def test_many_sources_are_tabled_and_the_largest_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_sources_are_tabled_and_the_largest_drawn(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(gathering, "MOST_DRAWN", 2)
     sources = {f"train/s{number}": 3 + 3 * number for number in range(4)}
     builders.dataset(tmp_path / "d", sources)
@@ -318,7 +289,6 @@ def test_many_sources_are_tabled_and_the_largest_drawn(
 
 
 def test_little_is_read_from_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
     with bucket_server("s3") as server:
         for name, value in server.env.items():
             monkeypatch.setenv(name, value)

@@ -386,12 +386,12 @@ def test_what_is_here_is_not_fetched_again_and_many_spans_are_the_whole() -> Non
 def test_each_range_is_in_one_extent_and_extents_lie_apart(ranges: list[Triple], gap: int) -> None:
     """They begin and end where a range does, and no gap in them is longer."""
     file, start, size = np.array(ranges, np.int64).reshape(-1, 3).T
-    found = merged(file, start, start + size, gap=gap)
+    *found, owners = merged(file, start, start + size, gap=gap)
     held: dict[int, list[tuple[int, int]]] = {}
-    for number, owner in enumerate(found.owner.tolist()):
-        assert found.group[owner] == file[number]
+    for number, owner in enumerate(owners.tolist()):
+        assert found[0][owner] == file[number]
         held.setdefault(owner, []).append((int(start[number]), int(start[number] + size[number])))
-    extents = list(zip(*(each.tolist() for each in found[:3]), strict=True))
+    extents = list(zip(*(each.tolist() for each in found), strict=True))
     for owner, (_, begin, end) in enumerate(extents):
         reach = begin
         for a, b in sorted(held[owner]):

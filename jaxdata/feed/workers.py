@@ -4,7 +4,7 @@ import os
 import pickle
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, cycle
 from multiprocessing.connection import Connection
@@ -93,7 +93,7 @@ class BatchReceiver:
     The worker's function makes a `BatchSender` of its connection.
     """
 
-    def __init__(self, target: str, *args: Any) -> None:
+    def __init__(self, target: Callable[..., None], *args: Any) -> None:
         self._worker = Worker(target, *args)
         self.terminate = self._worker.terminate
         self._buffers: dict[int, memoryview] = {}
@@ -156,8 +156,7 @@ class WorkerStream(Batches):
         try:
             for number in range(workers):
                 turn = number, workers, max(depth, 1)
-                receiver = BatchReceiver(f"{__name__}:serve", maker, schedule, *turn)
-                self._receivers.append(receiver)
+                self._receivers.append(BatchReceiver(serve, maker, schedule, *turn))
         except BaseException:
             self.close()
             raise

@@ -52,7 +52,7 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.foreign.export import export as export
     from jaxdata.foreign.materialize import materialize as materialize
     from jaxdata.foreign.materialize import open_rows as open_rows
-    from jaxdata.look.report.gathering import show_batch as show_batch
+    from jaxdata.look.document import show_batch as show_batch
     from jaxdata.rows.map_datasets import evaluation_rows as evaluation_rows
     from jaxdata.rows.map_datasets import mix as mix
     from jaxdata.rows.map_datasets import pack as pack
@@ -80,7 +80,7 @@ _PUBLIC = {
     "pack": "jaxdata.rows.map_datasets",
     "pairs": "jaxdata.rows.pairs",
     "select": "jaxdata.dataset.views.selecting",
-    "show_batch": "jaxdata.look.report.gathering",
+    "show_batch": "jaxdata.look.document",
     "stream_text": "jaxdata.streaming.api",
     **dict.fromkeys(errors.__all__, "jaxdata.base.errors"),
 }

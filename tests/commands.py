@@ -52,10 +52,10 @@ def python(
     return done
 
 
-def in_a_process(function: Callable[[], None]) -> None:
-    """Call a function of a test module in a process of its own."""
-    code = f"import {function.__module__} as t; t.{function.__name__}()"
-    python("-c", code, cwd=Path(__file__).parents[1])
+def in_a_process(function: Callable[..., None], *given: str, **options: Any) -> None:
+    """Call a function of a test module, with texts, in a process of its own."""
+    code = f"import {function.__module__} as t; t.{function.__name__}(*{given!r})"
+    python("-c", code, cwd=Path(__file__).parents[1], **options)
 
 
 def forked(work: Callable[[], None]) -> int:

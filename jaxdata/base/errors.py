@@ -117,12 +117,9 @@ class MissingExtra(JaxdataError, ImportError):
     tokenizers is not installed; install it with: pip install 'jaxdata[hf]'
     """
 
-    def __init__(self, extra: str, package: str) -> None:
-        super().__init__(f"{package} is not installed; install it with: {install_command(extra)}")
-        self._extra, self._package = extra, package
-
-    def __reduce__(self) -> "tuple[type[MissingExtra], tuple[str, str]]":
-        return type(self), (self._extra, self._package)
+    def __str__(self) -> str:
+        extra, package = self.args
+        return f"{package} is not installed; install it with: {install_command(extra)}"
 
 
 def extra_module(extra: str, package: str) -> Any:

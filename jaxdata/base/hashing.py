@@ -190,8 +190,6 @@ def ngrams(pieces: Pieces, n: int) -> Pieces:
     first = (np.cumsum(counts) - counts)[document] + place
     length = np.where(short[document], counts[document], n)
     hashes = np.zeros(len(first), np.uint64)
-    if not len(first):
-        return Pieces(hashes, found)
     last = len(values) - 1
     for offset in range(n):
         taken = values.take(np.minimum(first + offset, last))
@@ -258,13 +256,12 @@ class Bands:
         """uint64 (bands, documents); 0 in each band for documents without n-grams."""
         known = grams.counts > 0
         found = np.zeros((self.bands, len(known)), np.uint64)
-        if known.any():
-            smallest = self._smallest(grams.values.astype(np.uint32), grams.counts[known])
-            by_row = smallest.reshape(self.bands, self.rows, -1).astype(np.uint64)
-            hashes = np.arange(self.bands, dtype=np.uint64)[:, None].repeat(by_row.shape[2], 1)
-            for row in range(self.rows):
-                hashes = hashes * _BASE + by_row[:, row]
-            found[:, known] = mixed(hashes)
+        smallest = self._smallest(grams.values.astype(np.uint32), grams.counts[known])
+        by_row = smallest.reshape(self.bands, self.rows, -1).astype(np.uint64)
+        hashes = np.arange(self.bands, dtype=np.uint64)[:, None].repeat(by_row.shape[2], 1)
+        for row in range(self.rows):
+            hashes = hashes * _BASE + by_row[:, row]
+        found[:, known] = mixed(hashes)
         return found
 
     def _smallest(self, values: NDArray[np.uint32], counts: Ints) -> NDArray[np.uint32]:

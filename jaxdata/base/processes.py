@@ -4,7 +4,6 @@ A child ends with its parent, and messages between them may be of any size.
 """
 
 import fcntl
-import importlib
 import json
 import os
 import pickle
@@ -46,14 +45,14 @@ _IN_FILE = b""  # instead of the message: no pickle is empty
 
 
 class Worker:
-    """One process that imports `target`, "package.module:function", and calls it.
+    """One process that calls `target`, a function of a module, which it imports.
 
     The arguments are a connection and `args`, sent with cloudpickle. Messages call it by `name`, if
     one is given.
     """
 
-    def __init__(self, target: str, *args: Any, name: str | None = None) -> None:
-        self._name = name or target
+    def __init__(self, target: Callable[..., None], *args: Any, name: str | None = None) -> None:
+        self._name = name or name_of(target)
         self._closed = False
         task = cloudpickle.dumps((target, args))
         self.connection, child = Channel.pair()
@@ -142,7 +141,7 @@ class Pool:
 
     def __init__(self, make: MakeAnswer, *, workers: int) -> None:
         self.workers = workers
-        self._start = partial(Worker, f"{__name__}:_answer", make, name=name_of(make))
+        self._start = partial(Worker, _answer, make, name=name_of(make))
         self._idle: list[Worker] = []
         self._busy: dict[Any, tuple[Worker, Any]] = {}
 
@@ -322,8 +321,7 @@ def _serve(line: int, handle: int) -> None:
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         try:
             target, args = cloudpickle.loads(connection.recv())
-            module, function = target.split(":")
-            getattr(importlib.import_module(module), function)(connection, *args)
+            target(connection, *args)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             raise
         except BaseException as error:

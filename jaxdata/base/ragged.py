@@ -134,18 +134,11 @@ def even_cuts(sizes: AnyInts, most: int) -> Iterator[tuple[int, int, int]]:
             yield first, stop, size
 
 
-class Extents(NamedTuple):
-    """Merged ranges; int64 (extents,) each but the last."""
-
-    group: Ints
-    start: Ints
-    stop: Ints
-    owner: Ints
-    """(ranges,) the extent that holds each range"""
-
-
-def merged(group: Ints, start: Ints, stop: Ints, *, gap: int) -> Extents:
+def merged(group: Ints, start: Ints, stop: Ints, *, gap: int) -> tuple[Ints, Ints, Ints, Ints]:
     """The fewest extents that hold some ranges of groups, if gaps of up to `gap` are closed.
+
+    Returns:
+        The group, start and stop of each extent, and (ranges,) the extent that holds each range.
 
     >>> found = merged(np.array([0, 1, 0]), np.array([0, 5, 8]), np.array([4, 9, 12]), gap=4)
     >>> [column.tolist() for column in found]
@@ -161,7 +154,7 @@ def merged(group: Ints, start: Ints, stop: Ints, *, gap: int) -> Extents:
     last = np.append(first[1:], len(order))[: len(first)] - 1
     owner = np.empty_like(order)
     owner[order] = np.cumsum(begins) - 1
-    return Extents(groups[first], starts[first], (reach - apart)[last], owner)
+    return groups[first], starts[first], (reach - apart)[last], owner
 
 
 class ByteRanges(NamedTuple):

@@ -1,23 +1,13 @@
 """The base of every declaration of settings, counts in scientific notation, and YAML."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    ValidationError,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic.functional_validators import BeforeValidator, PlainValidator, field_validator
 from pydantic_core import PydanticCustomError
-from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
 from jaxdata.base.errors import ConfigError, InputError, either, nearest
 from jaxdata.base.numbers import explained, in_words, plain
@@ -113,32 +103,23 @@ Count = Annotated[int, Field(ge=1, le=_MOST_WHOLE), BeforeValidator(whole)]
 Natural = Annotated[int, Field(ge=0, le=_MOST_WHOLE)]
 
 
-@dataclass(frozen=True, eq=False)
-class OneOf:
-    """Accept a name of a registry only, of which the annotated `Literal` may know but some.
+def registered(names: Collection[str], known: Any) -> PlainValidator:
+    """Accept a name of a registry only, of which `known`, a `Literal`, may have but some.
 
     The registry is looked up when a value is checked.
 
     >>> from pydantic import TypeAdapter
-    >>> TypeAdapter(Annotated[str, OneOf({"pad": 1, "crop": 2})]).validate_python("crop")
+    >>> TypeAdapter(Annotated[str, registered({"pad": 1, "crop": 2}, str)]).validate_python("crop")
     'crop'
     """
 
-    names: Collection[str]
-
-    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return no_info_after_validator_function(self._check, handler(str))
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return handler(schema) | {"enum": sorted(self.names)}
-
-    def _check(self, value: str) -> str:
-        if value not in self.names:
-            context = {"expected": either(sorted(self.names))}
+    def checked(value: object) -> object:
+        if not isinstance(value, str) or value not in names:
+            context = {"expected": either(sorted(names))}
             raise PydanticCustomError("literal_error", "Input should be {expected}", context)
         return value
+
+    return PlainValidator(checked, json_schema_input_type=known)
 
 
 def read_yaml(

@@ -25,7 +25,7 @@ class Given(NamedTuple):
 
     def settings(self) -> "Config":
         """The config; of a dataset alone, one with nothing but the dataset."""
-        from jaxdata.config import load_config, parse_overrides
+        from jaxdata.config.config_reader import load_config, parse_overrides
 
         named = {} if self.dataset is None else {"dataset": self.dataset}
         return load_config(self.config or {}, parse_overrides(self.overrides) | named)
@@ -106,7 +106,7 @@ class RunCommand(Command):
 
 
 def _shipped() -> dict[str, Path]:
-    from jaxdata.config import packaged_configs
+    from jaxdata.config.config_reader import packaged_configs
 
     return packaged_configs()
 
@@ -151,8 +151,8 @@ def config(
     What is printed is a config itself. Without CONFIG, fields have their defaults. Fields for
     experts are printed where CONFIG sets them, or all of them with --all.
     """
-    from jaxdata.config import parse_overrides
     from jaxdata.config.annotated import annotated, config_schema
+    from jaxdata.config.config_reader import parse_overrides
 
     if schema:
         click.echo(json.dumps(config_schema(), indent=1))

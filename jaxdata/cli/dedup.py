@@ -5,13 +5,12 @@ from typing import Any
 
 import click
 
-from jaxdata import look
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.cli.options import JSON, command, option, options_of, refuse, resumable, was_typed
 from jaxdata.dataset.manifest import ViewEntry, read_manifest
 from jaxdata.dataset.views.selecting import select
-from jaxdata.dataset.views.source_view import account_lines
+from jaxdata.dataset.views.source_view import account_lines, described_view
 from jaxdata.dataset.views.writing import remove_views
 from jaxdata.dedup.api import deduplicate
 from jaxdata.dedup.settings import DedupSettings
@@ -126,9 +125,7 @@ def say_views(name: str, made: Mapping[str, ViewEntry], *, as_json: bool = False
     for source, entry in made.items():
         lines += [source, *(f"    {line}" for line in account_lines(entry.account))]
     lines.append(f"to train on it: documents: {name} in a config, or --documents {name}")
-    described = {
-        source: look.dataset_summary.described_view(entry) for source, entry in made.items()
-    }
+    described = {source: described_view(entry) for source, entry in made.items()}
     show(map(printable, lines), {"view": name, "sources": described}, as_json=as_json)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from jaxdata.look.terminal import show, width
 
 if TYPE_CHECKING:
     from jaxdata.config import Config
+    from jaxdata.dataset.opening import Dataset
 
 _EPILOG = """\b
 Examples:
@@ -90,53 +90,46 @@ def inspect(
     """
     if sum(value is not None for value in (document, find, step)) > 1:
         raise click.UsageError("--step, --document and --find exclude each other: give one of them")
+    from jaxdata.config import open_data
+
     settings, in_run = given.settings(), given.config is not None
     if deleted:
         rows = [look.trace.Trained._fields, *look.trace.deleted_documents(settings, runs)]
         csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
         return
     if document is not None:
-        lines, found = _document(settings, document, in_run, state)
+        lines, found = _document(settings, open_data(settings), document, in_run, state)
     elif find is not None:
-        lines, found = _texts(settings, find, in_run or state is not None, state)
+        asked = look.texts.read_texts(find[1:]) if find[:1] == "@" else look.texts.checked([find])
+        run = look.trace.Tracer.of(settings, state) if in_run or state is not None else None
+        found = look.texts.describe_texts(open_data(settings), run, asked)
+        lines = look.texts.text_lines(found, width())
     elif step is not None or state is not None:
         found = look.trace.Tracer.of(settings, state).described_batch(step, row)
         lines = look.document.batch_lines(found, width())
     elif row is not None:
         lines, found = _row(settings, row)
     else:
-        lines, found = _dataset(settings, in_run, views)
+        lines, found = _dataset(settings, open_data(settings), in_run, views)
     show(lines, ({"config": given.config} if given.config else {}) | found, as_json=as_json)
 
 
-def _document(settings: Config, document: str, in_run: bool, state: str | None) -> Shown:
+def _document(
+    settings: Config, dataset: Dataset, document: str, in_run: bool, state: str | None
+) -> Shown:
     """A document decoded; where there is a run, also its places there."""
-    from jaxdata.config import open_data
-
     name, number = document_named(document, f"--document {document}")
-    dataset = open_data(settings)
-    known = name in dataset.names
-    split, source = name.split("/", 1) if known else (settings.split, name)
+    full = name if name in dataset.names else f"{settings.split}/{name}"
     places: dict[str, Any] = {}
     if in_run:
         run = look.trace.Tracer.of(settings, state)
-        there = run.named(name) in run.names or not known
+        there = run.named(name) in run.names or full != name
         traced = [run.described(name, number)] if there else []
         places = {"next_row": run.next_row, "documents": traced}
         if look.trace.decoder(dataset) is None:
             return look.document.traced_lines(traced, width()), places
-    found = look.document.describe_document(dataset, split, source, number) | places
+    found = look.document.describe_document(dataset, full, number) | places
     return look.document.document_lines(found), found
-
-
-def _texts(settings: Config, find: str, in_run: bool, state: str | None) -> Shown:
-    """Documents that hold a text, or one of a file's; where there is a run, also when."""
-    from jaxdata.config import open_data
-
-    asked = look.texts.read_texts(find[1:]) if find.startswith("@") else look.texts.checked([find])
-    run = look.trace.Tracer.of(settings, state) if in_run else None
-    found = look.texts.describe_texts(open_data(settings), run, asked)
-    return look.texts.text_lines(found, width()), found
 
 
 def _row(settings: Config, row: int) -> Shown:
@@ -145,16 +138,14 @@ def _row(settings: Config, row: int) -> Shown:
     if row >= len(rows):
         raise click.UsageError(f"--row {row}: the run has rows 0 to {len(rows) - 1}")
     pieces, arrays = run.rows([row]), rows[row]
-    found = {"row": row, "pieces": [asdict(piece) for piece in pieces]}
     plain = {name: array.tolist() for name, array in arrays.items()}
+    found: dict[str, Any] = {"row": row, "pieces": pieces, **plain}
     said, name = look.document.said_of(pieces), f"row {row:,} of {len(rows):,}"
-    return look.document.row_lines(arrays, name, said, min(width(), 100)), found | plain
+    return look.document.row_lines(arrays, name, said, min(width(), 100)), found
 
 
-def _dataset(settings: Config, compare: bool, views: bool) -> Shown:
-    from jaxdata.config import open_data
-
-    dataset, seq_len, summary = open_data(settings), settings.pack.seq_len, look.dataset_summary
+def _dataset(settings: Config, dataset: Dataset, compare: bool, views: bool) -> Shown:
+    seq_len, summary = settings.pack.seq_len, look.dataset_summary
     found = summary.describe_dataset(dataset)
     if views:
         found = summary.views_of(found)
@@ -163,6 +154,6 @@ def _dataset(settings: Config, compare: bool, views: bool) -> Shown:
     if compare:
         names = dataset.splits[settings.split]
         sources = [dataset.source(settings.split, name) for name in names]
-        found["packing"] = look.strategies.compare_strategies(sources, seq_len=seq_len)
-        lines += ["", look.strategies.packing_table(found["packing"], seq_len=seq_len)]
+        found["packing"] = summary.compare_strategies(sources, seq_len=seq_len)
+        lines += ["", summary.packing_table(found["packing"], seq_len=seq_len)]
     return lines, found

@@ -249,7 +249,8 @@ def command(
         types, params = types_of(function), list[click.Parameter]()
         for name, given in inspect.signature(function).parameters.items():
             if isinstance(given.default, FieldInfo):
-                params.append(_declared(name, types[name], given.default))
+                field = FieldInfo.from_annotated_attribute(types[name], given.default)
+                params.append(option(name, field))
             elif given.kind is given.POSITIONAL_OR_KEYWORD and name not in cls.injected:
                 params.append(_word(name, types[name], given.default))
         about = {"help": inspect.getdoc(function), "callback": function, **more}
@@ -283,11 +284,7 @@ def options_of(
     for name, given in about.items():
         more = {"help": given} if isinstance(given, str) else dict(given)
         declared = setting(parameters[name].default, more.pop("help"), **more)
-        yield _declared(name, types[name], declared, heading)
-
-
-def _declared(name: str, kind: Any, declared: FieldInfo, heading: str = "") -> Setting:
-    return option(name, FieldInfo.from_annotated_attribute(kind, declared), heading)
+        yield option(name, FieldInfo.from_annotated_attribute(types[name], declared), heading)
 
 
 def option(name: str, field: FieldInfo, heading: str = "", **more: Any) -> Setting:

@@ -81,7 +81,7 @@ def train(
 def _run(config: "Config", control: str | None) -> tuple[int, str | None]:
     """Train as a config says, following a file of weights: the steps done, and why it halted."""
     from jaxdata.base.progress import progress_bar, say
-    from jaxdata.config import load, open_data, scored_sets, sources_of, unscored
+    from jaxdata.config.loading import load, open_data, scored_sets, sources_of, unscored
     from jaxdata.feed.steering import WeightsFile
     from jaxdata.train.devices import shardings
     from jaxdata.train.trainer import Trainer

@@ -16,7 +16,8 @@ from torch.utils.data import IterableDataset
 
 from jaxdata.base.errors import InputError, MissingExtra, StateMismatch
 from jaxdata.clients.agreement import Run, check_seq_len, loader_of, measures, refuse
-from jaxdata.config import load_config, open_data, unscored
+from jaxdata.config import load_config
+from jaxdata.config.loading import open_data, unscored
 from jaxdata.testing.trainer_check import trainer_proofs
 from jaxdata.torch.loader import Loader, shard_of
 

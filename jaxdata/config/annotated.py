@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 import yaml
@@ -11,7 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import FloatSchema, IntSchema
 
-from jaxdata.base.settings import OneOf, told
+from jaxdata.base.settings import told
 from jaxdata.config.config_fields import Config, variable_of
 from jaxdata.config.config_reader import ConfigValues, Location, read_config_values, section_in
 
@@ -59,56 +58,44 @@ def annotated(
     >>> print(annotated().splitlines()[2])
     dataset: null  # default
     """
-    if config is None and not overrides:
-        read, values = Config.model_construct(), None
-    else:
+    read, values = Config.model_construct(), ConfigValues({}, "")
+    if config is not None or overrides:
         read, values = read_config_values(config or {}, overrides)
-    lines = list(_Writer(values, whole).section(read, ()))
+    lines = list(_section(read, (), values, whole))
     more = [] if whole else ["", "# fields for experts are left out: jaxdata config --all"]
     return "\n".join([*lines, *more]).strip() + "\n"
 
 
-@dataclass(frozen=True)
-class _Writer:
-    """Writes the lines of one section after the other."""
-
-    values: ConfigValues | None
-    """None where only defaults are shown"""
-    whole: bool
-    """whether advanced fields are written that nobody set"""
-
-    def section(self, section: BaseModel, above: Location) -> Iterator[str]:
-        for name, field in type(section).model_fields.items():
-            here, value = (*above, name), getattr(section, name)
-            given = self.values is not None and name in section.model_fields_set
-            if not (self.whole or given or not told(field, "advanced")):
-                continue
-            indent = "  " * len(above)
-            if isinstance(value, BaseModel) and type(value) is field.annotation:
-                yield ""
-                yield from _comment(str(type(value).__doc__).partition("\n")[0], indent)
-                yield f"{indent}{name}:"
-                yield from self.section(value, here)
-                continue
-            yield from _comment(_meaning(field), indent)
-            plain = section.model_dump(include={name}, exclude_unset=given).get(name, value)
-            first, *items = _yaml_lines(plain)
-            place = self._place(field, value, here) if given else "default"
-            wins = variable_of(".".join(map(str, here[1:]))) if here[0] == "storage" else None
-            place += f"; {wins} is set, which wins" if wins else ""
-            yield f"{indent}{name}: {first}".rstrip() + f"  # {place}"
-            yield from (f"{indent}  {item}" for item in items)
-            inner = section_in(field.annotation)
-            for each, part in inner.model_fields.items() if inner else ():  # of each of its items
-                if self.whole or not told(part, "advanced"):
-                    yield from _comment(f"  {each}: {_meaning(part)}", indent)
-
-    def _place(self, field: FieldInfo, value: Any, here: Location) -> str:
-        """Where a field was set, and its default if that is another."""
-        assert self.values is not None
+def _section(
+    section: BaseModel, above: Location, values: ConfigValues, whole: bool
+) -> Iterator[str]:
+    """The lines of a section; `values` know where its fields were set."""
+    for name, field in type(section).model_fields.items():
+        here, value = (*above, name), getattr(section, name)
+        given = name in section.model_fields_set
+        if not (whole or given or not told(field, "advanced")):
+            continue
+        indent = "  " * len(above)
+        if isinstance(value, BaseModel) and type(value) is field.annotation:
+            yield ""
+            yield from _comment(str(type(value).__doc__).partition("\n")[0], indent)
+            yield f"{indent}{name}:"
+            yield from _section(value, here, values, whole)
+            continue
+        yield from _comment(_meaning(field), indent)
+        plain = section.model_dump(include={name}, exclude_unset=given).get(name, value)
+        first, *items = _yaml_lines(plain)
         default = field.get_default(call_default_factory=True)
         other = "" if default == value else f"; default {_yaml(default)}"
-        return self.values.place(here) + other
+        place = values.place(here) + other if given else "default"
+        wins = variable_of(".".join(map(str, here[1:]))) if here[0] == "storage" else None
+        place += f"; {wins} is set, which wins" if wins else ""
+        yield f"{indent}{name}: {first}".rstrip() + f"  # {place}"
+        yield from (f"{indent}  {item}" for item in items)
+        inner = section_in(field.annotation)
+        for each, part in inner.model_fields.items() if inner else ():  # of each of its items
+            if whole or not told(part, "advanced"):
+                yield from _comment(f"  {each}: {_meaning(part)}", indent)
 
 
 def _yaml_lines(value: Any) -> list[str]:
@@ -127,9 +114,7 @@ def _yaml(value: Any) -> str:
 
 def _meaning(field: FieldInfo) -> str:
     """The description of a field, and its values if these are a few names."""
-    registered = [name for each in field.metadata if isinstance(each, OneOf) for name in each.names]
-    literal = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-    names = sorted(registered or literal)
+    names = sorted(get_args(field.annotation) if get_origin(field.annotation) is Literal else ())
     shown = f" ({' | '.join(map(str, names))})" if names else ""
     return f"{field.description or 'as above'}{shown}"
 

@@ -230,14 +230,10 @@ def _rule(rule: str) -> str:
     return rule
 
 
-def _form(value: object) -> str:
-    return TAGS[isinstance(value, str)]
-
-
 Mix = Annotated[
     Annotated[dict[str, float], Field(min_length=1), Tag(TAGS[0])]
     | Annotated[str, AfterValidator(_rule), Tag(TAGS[1])],
-    Discriminator(_form),
+    Discriminator(lambda value: TAGS[isinstance(value, str)]),
 ]
 
 
@@ -418,16 +414,12 @@ class Config(Settings):
         raise ConfigError(f"{said}, and this trainer scores on one set: name one")
 
     @model_validator(mode="after")
-    def _one_way_to_score(self) -> Config:
+    def _one_way(self) -> Config:
         if self.eval is not None and "eval_split" in self.model_fields_set:
             raise ValueError(
                 f"eval_split={self.eval_split!r} beside eval: give one of them; eval names sets "
                 "that are scored one by one"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _some_data(self) -> Config:
         if self.dataset is None and self.sources is None:
             raise ValueError(
                 "dataset is missing: it is required (or, for several datasets, "

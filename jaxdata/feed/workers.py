@@ -110,7 +110,7 @@ class BatchReceiver:
     The worker's function makes a `BatchSender` of its connection.
     """
 
-    def __init__(self, target: str, *args: Any) -> None:
+    def __init__(self, target: Callable[..., None], *args: Any) -> None:
         self._worker = Worker(target, *args)
         self.terminate = self._worker.terminate
         self._buffers: dict[int, memoryview] = {}
@@ -180,7 +180,7 @@ class WorkerStream(Batches):
         self._receivers: list[BatchReceiver] = []
         try:
             for _ in range(workers):
-                self._receivers.append(BatchReceiver(f"{__name__}:serve", maker, max(depth, 1)))
+                self._receivers.append(BatchReceiver(serve, maker, max(depth, 1)))
             self._ask()
         except BaseException:
             self.close()

@@ -1,6 +1,9 @@
-"""The contents of a dataset, its sources and views, as JSON values and as lines and a table."""
+"""The contents of a dataset, as JSON values and as lines and tables: its sources and views.
 
-from collections.abc import Iterator, Mapping
+Also what each packing strategy makes of its documents: rows, padding, drops.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,13 +11,16 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from jaxdata.base.errors import counted
+from jaxdata.base.seeds import derive
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.lease import read_history
-from jaxdata.dataset.manifest import ViewAccount, ViewEntry
+from jaxdata.dataset.manifest import ViewAccount
 from jaxdata.dataset.opening import ConvertedDataset, ConvertedDocuments, Dataset
 from jaxdata.dataset.views.kept_documents import KeptDocuments
-from jaxdata.dataset.views.source_view import account_lines
+from jaxdata.dataset.views.source_view import account_lines, described_view
 from jaxdata.look.terminal import printable, table
+from jaxdata.rows.map_datasets import pack
+from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.storage import open_store
 
 _PERCENTILES = (1, 10, 50, 90, 99)
@@ -75,12 +81,6 @@ def _lengths(lengths: NDArray[Any]) -> dict[str, float]:
     at = np.percentile(lengths, (0, *_PERCENTILES, 100), method="inverted_cdf").astype(int).tolist()
     names = ("min", *(f"p{each}" for each in _PERCENTILES), "max")
     return dict(zip(names, at, strict=True)) | {"mean": float(lengths.mean(dtype=np.float64))}
-
-
-def described_view(view: ViewEntry) -> dict[str, Any]:
-    """A view as plain JSON values: its size, its account and what it was made with."""
-    names = {"generation", "documents", "tokens", "fingerprint", "parameters", "account"}
-    return view.model_dump(include=names)
 
 
 def dataset_lines(described: Mapping[str, Any]) -> Iterator[Table | str]:
@@ -174,3 +174,75 @@ def views_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield printable(name)
         for view in views.items():
             yield from (f"    {printable(line)}" for line in _view_lines(*view))
+
+
+MOST_PLANNED = 400_000
+"""documents of a split that are planned with every strategy; of more, a sample is"""
+
+
+def compare_strategies(sources: Sequence[Any], *, seq_len: int) -> list[dict[str, Any]]:
+    """Plan one epoch of `sources` (from `dataset.source`) with every strategy.
+
+    Plans are made from the documents' lengths; no text is read. Values are plain, and but for
+    `rows` count slots (= tokens): `real` ones hold a token of the text.
+    """
+    found = []
+    for name, strategy in STRATEGIES.items():
+        plans = [pack(docs, seq_len=seq_len, strategy=name).plan for docs in sources]
+        counts = ((p.rows, p.slots, p.padding, p.dropped_tokens) for p in plans)
+        rows, slots, padding, dropped = map(sum, zip((0, 0, 0, 0), *counts, strict=True))
+        cost = {
+            "strategy": name,
+            "rows": rows,
+            "slots": slots,
+            "padding": padding,
+            "dropped": dropped,
+            "real": slots - padding,
+            "padding_share": padding / max(slots, 1),
+            "description": strategy.description,
+        }
+        found.append(cost)
+    return found
+
+
+def packing_table(costs: Sequence[Mapping[str, Any]], *, seq_len: int) -> Table:
+    """The comparison as a table for a terminal."""
+    shown = table(
+        f"One epoch at seq_len {seq_len:,}",
+        ["strategy"],
+        ["rows", "real tokens", "padding", "padding %", "dropped"],
+        (
+            [each[name] for name in ("strategy", "rows", "real", "padding")]
+            + [f"{100 * each['padding_share']:.2f}", each["dropped"]]
+            for each in costs
+        ),
+    )
+    shown.caption = "\n".join(f"{each['strategy']}: {each['description']}" for each in costs)
+    return shown
+
+
+class _Lengths:
+    """Some documents of which only the lengths are known: enough to plan.
+
+    Nothing is read, and plans that no run asked for are not kept beside the data.
+    """
+
+    def __init__(self, documents: Documents, share: float) -> None:
+        count = max(1, round(len(documents) * share))
+        random = np.random.default_rng(derive(0, "report", documents.name))
+        chosen = np.sort(random.choice(len(documents), count, replace=False))
+        self.lengths = np.asarray(documents.lengths)[chosen]
+        self.name = documents.name
+        self.fingerprint = f"{documents.fingerprint}, {count} of {len(documents)}"
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> NDArray[Any]:
+        return np.zeros(int(self.lengths[index]), np.uint32)
+
+
+def sampled(sources: Sequence[Documents]) -> list[Any]:
+    """The lengths of documents, of many a sample, as what can be packed."""
+    share = min(1.0, MOST_PLANNED / max(sum(map(len, sources)), 1))
+    return [_Lengths(each, share) for each in sources if len(each)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text
 
 from jaxdata.base.errors import InputError, counted
@@ -15,7 +16,7 @@ from jaxdata.converter.chat.formatting import texts_like_tokens
 from jaxdata.dataset.opening import Dataset
 from jaxdata.dataset.views.source_view import described_fate, fate_lines
 from jaxdata.look.terminal import excerpt, fit, printable, printable_lines
-from jaxdata.look.trace import Piece, came_from, origin_of
+from jaxdata.look.trace import Decode, came_from, passage_of
 
 Fields = Mapping[str, Any]
 """what `trace` describes, as plain values"""
@@ -26,23 +27,20 @@ _MOST_PIECES = 20
 _MOST_MATCHES = 3
 
 
-def describe_document(dataset: Dataset, split: str, source: str, number: int) -> dict[str, Any]:
-    """A document as plain JSON values: tokens, text, origin, loss."""
-    read = dataset.source(split, source)
+def describe_document(dataset: Dataset, name: str, number: int) -> dict[str, Any]:
+    """A document of `"<split>/<source>"` as plain JSON values: tokens, text, origin, loss."""
+    read = dataset[name]
     documents: Any = read.base
-    if not 0 <= number < len(documents):
-        raise InputError(
-            f"no document {number} in {split}/{source}: it has 0 to {len(documents) - 1}"
-        )
+    passage = passage_of(documents, name, number, None)
     item = documents[number]
     tokens = np.asarray(item["tokens"])
     loss = np.asarray(item.get("loss_mask", np.ones(len(tokens), bool)))
     side = {name: item[name].tolist() for name in documents.side}
     return {
-        "source": f"{split}/{source}",
+        "source": name,
         "document": number,
         "length": len(tokens),
-        "origin": vars(origin_of(documents, number)),
+        "origin": passage["origin"],
         "tokens": tokens.tolist(),
         "masked": documents.masked,
         **described_fate(read, number),
@@ -146,7 +144,7 @@ def _place_lines(document: Fields) -> Iterator[Text]:
         if piece["step"] is None:
             where = f"row {piece['row']:,} of the run is left out"
         has = ("  has the text", "green") if piece.get("holds_match") else ""
-        yield Text.assemble(f"{_INDENT}{where}  {_tokens(piece)}  {_slots(piece)}", has)
+        yield Text.assemble(f"{_INDENT}{where}  {tokens_of(piece)}  {slots_of(piece)}", has)
     if len(pieces) > _MOST_PIECES:
         yield Text(f"{_INDENT}and {len(pieces) - _MOST_PIECES:,} more (--json has all)")
 
@@ -161,7 +159,7 @@ def batch_lines(found: Fields, width: int) -> Iterator[Text]:
         yield Text(f"{where} (row {row:,} of the run): {segments}", "bold")
         for piece in pieces:
             name = f"{printable(piece['source'])}:{piece['document']}"
-            held = f"  {_tokens(piece)} of {piece['length']:,}  {_slots(piece)}"
+            held = f"  {tokens_of(piece)} of {piece['length']:,}  {slots_of(piece)}"
             lost = piece["without_loss"]
             more = f", {lost:,} of them without loss" if lost else ""
             yield Text.assemble(_INDENT, (name, "cyan"), held, more)
@@ -183,11 +181,13 @@ def _passage_lines(passage: Fields, width: int) -> Iterator[Text]:
         yield Text(f"{inside}“{begins}”", "dim")
 
 
-def _tokens(piece: Fields) -> str:
+def tokens_of(piece: Fields) -> str:
+    """Which tokens of its document a segment holds."""
     return f"tokens {piece['tokens'][0]:,} to {piece['tokens'][1] - 1:,}"
 
 
-def _slots(piece: Fields) -> str:
+def slots_of(piece: Fields) -> str:
+    """Which slots of its row a segment takes."""
     return f"in slots {piece['slots'][0]:,} to {piece['slots'][1] - 1:,}"
 
 
@@ -198,13 +198,13 @@ Said = tuple[str, str | None]
 """what is said of a segment below a drawn row, and its first text, if a tokenizer is known"""
 
 
-def said_of(pieces: Sequence[Piece]) -> list[Said]:
+def said_of(pieces: Sequence[Fields]) -> list[Said]:
     """Which documents the segments of a row are from, and how they begin."""
     return [
         (
-            f"{printable(piece.source)}:{piece.document}  {_tokens(vars(piece))} of "
-            f"{piece.length:,} in {piece.slots[1] - piece.slots[0]:,} slots",
-            piece.excerpt,
+            f"{printable(piece['source'])}:{piece['document']}  {tokens_of(piece)} of "
+            f"{piece['length']:,} in {piece['slots'][1] - piece['slots'][0]:,} slots",
+            piece["excerpt"],
         )
         for piece in pieces
     ]
@@ -252,3 +252,68 @@ def _cell(segment: int, loss: bool) -> tuple[str, str]:
     letter = ascii_uppercase[(segment - 1) % len(ascii_uppercase)]
     color = _COLORS[(segment - 1) % len(_COLORS)]
     return (letter, f"black on {color}") if loss else (letter.lower(), color)
+
+
+_ARRAYS = ("inputs", "segment_ids", "loss_mask")
+_PRINTED_ROWS = 4
+_BEGIN_TOKENS, _QUOTED = 60, 160
+
+
+class ShownBatch(str):
+    """What `show_batch` returns: the counts of the batch, in a line."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def show_batch(batch: Any, decode: Decode | None = None) -> ShownBatch:
+    """Print a batch, or a row, in letters.
+
+    Each segment has a letter, as in `jaxdata inspect --row`; of a batch the first four rows are
+    printed. What is returned says the counts of the whole batch.
+
+    Args:
+        batch: as a loader gives it: a dict of arrays of numpy, jax or torch, with `inputs`,
+            `segment_ids` and `loss_mask`, each (batch, seq_len) or (seq_len,).
+        decode: `dataset.decode`, to show what each segment begins with.
+
+    Raises:
+        InputError: it lacks these arrays, as batches in another trainer's layout do.
+
+    >>> import jaxdata
+    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0]]), seq_len=4)
+    >>> jaxdata.show_batch(rows[0])
+    row 0 of 1: 2 segments, 3 of 4 slots filled, 3 with loss
+    ABB.
+    a character is a slot; lower case has no loss, dots are padding
+    A 1 slot
+    B 2 slots
+    batch of 1 row of 4: 2 segments, 3 slots with loss, 1 padding
+    """
+    if not isinstance(batch, Mapping) or not set(_ARRAYS) <= set(batch):
+        given = sorted(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
+        raise InputError(
+            f"show_batch: given {given}, expected a batch or a row with the arrays "
+            f"{', '.join(_ARRAYS)}; a loader gives them with layout='jaxdata'"
+        )
+    arrays = {name: np.atleast_2d(np.asarray(batch[name])) for name in _ARRAYS}
+    ids, console = arrays["segment_ids"], Console()
+    for number in range(min(len(ids), _PRINTED_ROWS)):
+        row, said = {name: array[number] for name, array in arrays.items()}, list[Said]()
+        for first, stop in equal_runs(row["segment_ids"]):
+            if row["segment_ids"][first]:
+                some = row["inputs"][first : min(stop, first + _BEGIN_TOKENS)]
+                # A character may be cut in two.
+                begins = None if decode is None else decode(some).rstrip("\ufffd")[:_QUOTED]
+                said.append((counted(stop - first, "slot"), begins))
+        name, width = f"row {number} of {len(ids)}", min(console.width, 100)
+        for line in row_lines(row, name, said, width, explained=not number):
+            console.print(line, soft_wrap=True)
+    if len(ids) > _PRINTED_ROWS:
+        console.print(f"and {len(ids) - _PRINTED_ROWS:,} more rows", highlight=False)
+    slots = counted(int(np.count_nonzero(arrays["loss_mask"])), "slot")
+    return ShownBatch(
+        f"batch of {counted(ids.shape[0], 'row')} of {ids.shape[1]:,}: "
+        f"{counted(int(ids.max(-1).sum()), 'segment')}, {slots} with loss, "
+        f"{ids.size - np.count_nonzero(ids):,} padding"
+    )

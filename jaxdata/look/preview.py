@@ -12,7 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from jaxdata.base.errors import DatasetError, InputError, SourceExhausted, StateMismatch, counted
-from jaxdata.config import Config, load_config, loading
+from jaxdata.config import Config, loading
 from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import read_manifest
 from jaxdata.dataset.opening import ConvertedDocuments, Dataset
@@ -20,10 +20,9 @@ from jaxdata.dataset.verify import damage_of_columns, file_check, run_checks
 from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dedup.leaks import leak_notes
 from jaxdata.feed.loader import Loader
-from jaxdata.look.strategies import cost_lines, described_costs, read_costs, total
+from jaxdata.look.read_costs import cost_lines, describe_costs
 from jaxdata.look.terminal import printable, table
 from jaxdata.look.trace import read_state
-from jaxdata.rows.lanes import DEAR, better_packing
 from jaxdata.rows.mixing.mixture import Mixture, PlannedInterval, planned_intervals
 from jaxdata.rows.objectives import ROW, Objective
 from jaxdata.rows.reading import assemble
@@ -71,7 +70,7 @@ def foretell(
             if objective := loading.loader_arguments(config)["objective"]:
                 found["objective"] = _objective(loader.rows.table, objective)
             if hosts is not None:
-                found["read_costs"] = costs = _costs(loader, config, hosts)
+                found["read_costs"] = costs = describe_costs(loader, config, hosts)
                 said = "\n".join(costs["warnings"])
                 checks += [Proof("reading", costs["ok"], said, "dear")] if said else []
         except DatasetError as error:
@@ -231,17 +230,6 @@ def _objective(rows: Mixture, objective: Objective) -> dict[str, Any]:
             loss = made.get("mtp_mask", made["loss_mask"][..., None]).any(axis=-1)
             slots, with_loss = slots + len(some) * part.seq_len, with_loss + int(loss.sum())
     return {"name": objective.name, "rows": most, "slots": slots, "slots_with_loss": with_loss}
-
-
-def _costs(loader: Loader, config: Config, hosts: int) -> dict[str, Any]:
-    """What reading costs, by the largest batches of the run, as it is and with other lanes."""
-    largest, better = max(size for _, size in loader.batch_sizes), None
-    now = read_costs(loader.rows.table, hosts, largest)
-    if total(now).over > DEAR:
-        packed = load_config(config, {"pack": better_packing(hosts)})
-        better = read_costs(loading.build_rows(packed).table, hosts, largest)
-        better = better if total(better).over < total(now).over else None
-    return described_costs(now, better, hosts, config.storage.cache.bytes)
 
 
 def describe_mixture(mixed: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import json
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -189,21 +188,23 @@ def describe_texts(dataset: Dataset, run: Tracer | None, texts: Sequence[str]) -
     documents, steps = list[dict[str, Any]](), [list[int]() for _ in texts]
     with progress_bar("tracing documents") as progress:
         for done, (source, number, held) in enumerate(holders, 1):
-            tokens, places = sources[source].read(number), list[tuple[tuple[int, int], int]]()
-            for which in held:
-                found = locate(dataset.decode, dataset.token_bytes, tokens, texts[which])
-                places += [(place, which) for place in found]
-            matches = [{"text": which, "tokens": place} for place, which in sorted(places)]
-            start, trained = max(min(places)[0][0] - _CONTEXT, 0), list[int]()
+            tokens = sources[source].read(number)
+            places = sorted(
+                (place, which)
+                for which in held
+                for place in locate(dataset.decode, dataset.token_bytes, tokens, texts[which])
+            )
+            matches: list[Any] = [{"text": which, "tokens": place} for place, which in places]
+            start, trained = max(matches[0]["tokens"][0] - _CONTEXT, 0), list[int]()
             if run is None:
                 passage = passage_of(sources[source], source, number, dataset.decode, start)
-                documents.append({**asdict(passage), "matches": matches})
+                documents.append(passage | {"matches": matches})
             else:
                 described = run.described(source, number, start, matches)
-                for place, match in zip(sorted(places), matches, strict=True):
-                    new = _steps_of(described["pieces"], place[0])
+                for match in matches:
+                    new = _steps_of(described["pieces"], match["tokens"])
                     match["times"] = len(new)
-                    steps[place[1]] += new
+                    steps[match["text"]] += new
                     trained += new
                 documents.append(described | _trained(trained))
             progress(done, len(holders))

@@ -7,7 +7,6 @@ config and state. The state is read wherever a run saved it.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,56 +31,6 @@ _FROM_ZERO = re.compile(r"\.(parquet|arrow|json(\.\w+)?)$", re.IGNORECASE)
 _TEXT = re.compile(r"\.txt(\.\w+)?$", re.IGNORECASE)
 _EXCERPT_TOKENS = 100
 Decode = Callable[[Any], str]
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The origin of one token; unknown fields are None, as in other tools' datasets."""
-
-    shard: str | None = None
-    record: int | None = None
-    """number within the shard, from 0"""
-    file: str | None = None
-    member: str | None = None
-    """the file inside, if `file` is an archive"""
-    line: int | None = None
-    """of that file, from 1; or:"""
-    row: int | None = None
-    """of a table or an array, from 0; or:"""
-    piece: int | None = None
-    """of a text file, from 1: huge ones are read in pieces"""
-    kept: dict[str, Any] = field(default_factory=dict)
-    """fields of its record that the conversion kept (`--keep`)"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Passage:
-    """A range of tokens of a document."""
-
-    source: str
-    document: int
-    tokens: tuple[int, int]
-    """`[first, stop)`"""
-    length: int
-    """tokens of the document"""
-    origin: Origin
-    excerpt: str | None
-    """the beginning of the passage as text; None if no tokenizer is known"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Piece(Passage):
-    """A segment of a row; its tokens are its inputs and its last target."""
-
-    step: int | None
-    """None if the row is in no step: skipped, or in a dropped last batch"""
-    row_in_batch: int | None
-    row: int
-    """of the run"""
-    slots: tuple[int, int]
-    """`[first, stop)` in the row"""
-    without_loss: int
-    """masked context: first slots whose targets were trained in the previous window"""
 
 
 class Tracer:
@@ -128,8 +77,15 @@ class Tracer:
         """Slots of a row of the run; amendments may change them."""
         return self._table.section_at(row).seq_len
 
-    def rows(self, rows: Sequence[int], of: tuple[str, int] | None = None) -> list[Piece]:
-        """All segments of some rows of the run, or those of a (source, document)."""
+    def rows(self, rows: Sequence[int], of: tuple[str, int] | None = None) -> list[dict[str, Any]]:
+        """All segments of some rows of the run, or those of a (source, document), for JSON.
+
+        Each is a passage (see `passage_of`), whose `tokens` are its inputs and its last target,
+        with the `step` (None if the row is in no step: skipped, or in a dropped last batch), the
+        `row_in_batch`, the `row` of the run, the `slots` `[first, stop)` in the row, and how many
+        of these are `without_loss`: masked context, first slots whose targets were trained in the
+        previous window.
+        """
         segments = self._table.segments(np.asarray(rows, np.int64))
         tokens = ranges_to_read(self._table, segments).tokens  # none beyond a view's cut
         found = self._table.origins(segments)
@@ -145,21 +101,23 @@ class Tracer:
             source, row = self.names[number], rows[at]
             if of is None or of == (source, document):
                 step, place = self.loader.step_of_row(row) or (None, None)
-                piece = Piece(
-                    **vars(self._passage(source, document, start, start + length)),
-                    step=step,
-                    row_in_batch=place,
-                    row=row,
-                    slots=(slot, slot + slots),
-                    without_loss=context,
-                )
+                piece = {
+                    **self._passage(source, document, start, start + length),
+                    "step": step,
+                    "row_in_batch": place,
+                    "row": row,
+                    "slots": (slot, slot + slots),
+                    "without_loss": context,
+                }
                 pieces.append(piece)
         return pieces
 
-    def _passage(self, source: str, document: int, start: int, stop: int | None = None) -> Passage:
+    def _passage(
+        self, source: str, document: int, start: int, stop: int | None = None
+    ) -> dict[str, Any]:
         return passage_of(self.documents(source), source, document, self._decode, start, stop)
 
-    def pieces(self, source: str, document: int) -> list[Piece]:
+    def pieces(self, source: str, document: int) -> list[dict[str, Any]]:
         """All segments of a document in the run, in order of training."""
         return self.rows(self.rows_of(source, document), of=(source, document))
 
@@ -174,7 +132,7 @@ class Tracer:
         rows = self.loader.batch_rows(step).tolist()
         if row is not None and row >= len(rows):
             raise InputError(f"the batch of step {step} has rows 0 to {len(rows) - 1}")
-        pieces = [asdict(piece) for piece in self.rows(rows if row is None else [rows[row]])]
+        pieces = self.rows(rows if row is None else [rows[row]])
         seq_len = self.seq_len(rows[0])
         return {"next_row": self.next_row, "step": step, "seq_len": seq_len, "pieces": pieces}
 
@@ -187,7 +145,7 @@ class Tracer:
         """
         source = self.named(source)
         passage = self._passage(source, document, start)
-        pieces = [asdict(piece) for piece in self.pieces(source, document)]
+        pieces = self.pieces(source, document)
         for piece in pieces:
             del piece["source"], piece["document"], piece["length"]
             if matches:
@@ -199,7 +157,7 @@ class Tracer:
         read = self._read(source)
         filters = [each for each in read.functions if each.startswith("filter ")]
         return {
-            **asdict(passage),
+            **passage,
             "matches": matches,
             "pieces": pieces,
             **described_fate(read, document),
@@ -214,8 +172,13 @@ def passage_of(
     decode: Decode | None,
     start: int = 0,
     stop: int | None = None,
-) -> Passage:
-    """Tokens `[start, stop)` of a document, or fewer at its end; `source` is what it is called."""
+) -> dict[str, Any]:
+    """Tokens `[start, stop)` of a document, or fewer at its end, for JSON.
+
+    The `source` as it is called, the number of the `document` and its `length` in tokens; which
+    `tokens` of it these are, their `origin` (see `origin_of`), and as `excerpt` the beginning of
+    their text: None if no tokenizer is known.
+    """
     if not 0 <= document < len(documents):
         raise InputError(
             f"no document {source}:{document}: {source!r} has 0 to {len(documents) - 1}"
@@ -223,32 +186,43 @@ def passage_of(
     length = int(documents.lengths[document])
     stop = length if stop is None else min(stop, length)
     begin = documents.read(document, start, min(stop, start + _EXCERPT_TOKENS))
-    return Passage(
-        source=source,
-        document=document,
-        tokens=(start, stop),
-        length=length,
-        origin=origin_of(documents, document, start),
-        excerpt=None if decode is None else decode(begin),
-    )
+    return {
+        "source": source,
+        "document": document,
+        "tokens": (start, stop),
+        "length": length,
+        "origin": origin_of(documents, document, start),
+        "excerpt": None if decode is None else decode(begin),
+    }
 
 
-def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
-    """The origin of a token of a document."""
+_ORIGIN = ("shard", "record", "file", "member", "line", "row", "piece")
+
+
+def origin_of(documents: Documents, document: int, token: int = 0) -> dict[str, Any]:
+    """The origin of a token of a document, for JSON; all None in other tools' data.
+
+    The `shard` and the number of the `record` in it, from 0; the input `file`, the `member` inside
+    if that is an archive, and the number there: the `line`, from 1, the `row` of a table or an
+    array, from 0, or the `piece` of a text file, from 1, as huge ones are read in pieces; and what
+    the conversion `kept` of its record (`--keep`).
+    """
+    origin: dict[str, Any] = dict.fromkeys(_ORIGIN) | {"kept": {}}
     documents, document, token = in_source(documents, document, token)
     if not isinstance(documents, ConvertedDocuments):
-        return Origin()
+        return origin
     index, layout = documents.index, documents.spec
     shard = int(index.locate(np.array([document]))[0][0])
     before = index.stored[int(index.shard_starts[shard]) : document]
     record = int(layout.records(before).sum()) + token // layout.record_tokens
     file, number, member = index.origin(document)
     unit = "piece" if _TEXT.search(file) else "row" if _FROM_ZERO.search(file) else "line"
-    where: dict[str, Any] = {unit: number}
-    if member is not None:
-        where = {"member": member.name, member.counted: member.number}
-    name = documents.entry.shards[shard].name
-    return Origin(name, record, file, kept=documents.kept(document), **where)
+    origin |= {"shard": documents.entry.shards[shard].name, "record": record, "file": file}
+    if member is None:
+        origin[unit] = number
+    else:
+        origin |= {"member": member.name, member.counted: member.number}
+    return origin | {"kept": documents.kept(document)}
 
 
 def decoder(dataset: Dataset) -> Decode | None:

@@ -122,9 +122,9 @@ class ExactRanges:
 
     def _asked(self, ranges: list[Range], queue: Queue) -> dict[Range, Part]:
         """The extent that holds each range, all of them asked for."""
-        found = merged(*np.array(ranges, np.int64).reshape(-1, 3).T, gap=GAP_BYTES)
-        parts = [self.part(*one, queue) for one in _listed(*found[:3])]
-        return dict(zip(ranges, [parts[owner] for owner in found.owner.tolist()], strict=True))
+        *extents, owner = merged(*np.array(ranges, np.int64).reshape(-1, 3).T, gap=GAP_BYTES)
+        parts = [self.part(*one, queue) for one in _listed(*extents)]
+        return dict(zip(ranges, [parts[number] for number in owner.tolist()], strict=True))
 
     def part(self, file: int, start: int, stop: int, queue: Queue = "reading") -> Part:
         """A range that is asked for."""

@@ -13,15 +13,8 @@ import numpy as np
 
 from jaxdata.base.errors import InputError, extra_module, log
 from jaxdata.base.lazy import cached_property
-from jaxdata.tokenizers.base import (
-    BYTE_ALPHABET,
-    KNOWN_SPLITS,
-    CannotEncode,
-    SpecialToken,
-    Tokenizer,
-    read_file,
-    told_as,
-)
+from jaxdata.tokenizers import base
+from jaxdata.tokenizers.base import SpecialToken, Tokenizer
 
 TOKENIZER = "tokenizer.json"
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
@@ -66,7 +59,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self.choose_special_ids(*map(self._own, _USUAL), **chosen)
 
     def _read(self, file: str) -> dict[str, Any]:
-        with told_as(InputError, f"{file} of {self.name!r} is not JSON"):
+        with base.told_as(InputError, f"{file} of {self.name!r} is not JSON"):
             read = json.loads(self._files.get(file, b"{}"))
         if not isinstance(read, dict):
             raise InputError(f"{file} of {self.name!r} is not a JSON object")
@@ -74,7 +67,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def _make(self) -> Any:
         tokenizers = extra_module("hf", "tokenizers")
-        with told_as(InputError, f"{self.name!r} is not a {TOKENIZER} of Hugging Face"):
+        with base.told_as(InputError, f"{self.name!r} is not a {TOKENIZER} of Hugging Face"):
             made = tokenizers.Tokenizer.from_buffer(self._files[TOKENIZER])
         made.no_truncation()
         made.no_padding()
@@ -115,7 +108,7 @@ class HuggingFaceTokenizer(Tokenizer):
         elif paths[0].is_dir():
             files = _read_folder(spec, paths[0])
         else:
-            files = {TOKENIZER: read_file(paths[0], spec)}
+            files = {TOKENIZER: base.read_file(paths[0], spec)}
         return cls(files, name=paths[0].name, **chosen)
 
     def extended(self, texts: Sequence[str], **ids: int | None) -> "HuggingFaceTokenizer":
@@ -149,7 +142,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
         self._tokenizer.encode_special_tokens = not special  # True: as plain text
-        with told_as(CannotEncode, f"{self.name!r} cannot encode a text"):
+        with base.told_as(base.CannotEncode, f"{self.name!r} cannot encode a text"):
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
@@ -183,8 +176,8 @@ class HuggingFaceTokenizer(Tokenizer):
 
 def _read_folder(spec: str, folder: Path) -> dict[str, bytes]:
     """The tokenizer's files in a model's folder."""
-    names = (TOKENIZER, _CONFIG, _MAP, _TEMPLATE)
-    found = {name: read_file(folder / name, spec) for name in names if (folder / name).is_file()}
+    there = [name for name in (TOKENIZER, _CONFIG, _MAP, _TEMPLATE) if (folder / name).is_file()]
+    found = {name: base.read_file(folder / name, spec) for name in there}
     if TOKENIZER not in found:
         raise InputError(
             f"{folder} holds no {TOKENIZER}: of a slow tokenizer transformers makes one, by "
@@ -203,8 +196,8 @@ def _of_gpt2(spec: str, paths: Sequence[Path]) -> bytes:
             f"{spec}: no folder with vocab.bpe and encoder.json (or merges.txt and vocab.json); "
             "name both files: gpt2:MERGES,VOCABULARY"
         )
-    merges, vocabulary = (read_file(path, spec) for path in found)
-    with told_as(InputError, f"{spec!r} is not the vocabulary of GPT-2's kind"):
+    merges, vocabulary = (base.read_file(path, spec) for path in found)
+    with base.told_as(InputError, f"{spec!r} is not the vocabulary of GPT-2's kind"):
         ids: dict[str, int] = dict(json.loads(vocabulary))
         lines = [line for line in merges.decode().split("\n") if line.strip()]
         pairs = [line.split(" ") for line in lines if not line.startswith("#version")]
@@ -244,7 +237,7 @@ def spelling(settings: dict[str, Any]) -> Callable[[str], bytes]:
     kinds = {part["type"] for part in steps_of([settings["pre_tokenizer"], settings["decoder"]])}
     if "ByteLevel" in kinds:
         # GPT-2's alphabet writes every byte as one character.
-        return lambda piece: bytes(BYTE_ALPHABET.get(character, 0xFF) for character in piece)
+        return lambda piece: bytes(base.BYTE_ALPHABET.get(character, 0xFF) for character in piece)
     byte_fallback = bool(settings["model"].get("byte_fallback"))
     joint = str(settings["model"].get("continuing_subword_prefix") or "")
 
@@ -265,7 +258,7 @@ def _splits(pre_tokenizer: dict[str, Any]) -> bool:
         return bool(pre_tokenizer.get("split", True))
     return (
         kind == "Split"
-        and pre_tokenizer["pattern"].get("Regex") in KNOWN_SPLITS
+        and pre_tokenizer["pattern"].get("Regex") in base.KNOWN_SPLITS
         and pre_tokenizer["behavior"] == "Isolated"
         and not pre_tokenizer.get("invert")
     )

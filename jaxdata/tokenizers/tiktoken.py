@@ -11,17 +11,8 @@ import numpy as np
 
 from jaxdata.base.errors import InputError, extra_module
 from jaxdata.base.lazy import cached_property
-from jaxdata.tokenizers.base import (
-    CL100K_SPLIT,
-    GPT2_SPLIT,
-    KNOWN_SPLITS,
-    O200K_SPLIT,
-    CannotEncode,
-    SpecialToken,
-    Tokenizer,
-    read_file,
-    told_as,
-)
+from jaxdata.tokenizers import base
+from jaxdata.tokenizers.base import SpecialToken, Tokenizer
 
 _RANKS, _ENCODING = "ranks.tiktoken", "encoding.json"
 _END = "<|endoftext|>"
@@ -29,11 +20,11 @@ _PAD = "<pad>"
 
 # Their special tokens: a rank file has none.
 PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
-    "gpt2": (GPT2_SPLIT, {_END: 50256}),
-    "r50k_base": (GPT2_SPLIT, {_END: 50256}),
-    "p50k_base": (GPT2_SPLIT, {_END: 50256}),
+    "gpt2": (base.GPT2_SPLIT, {_END: 50256}),
+    "r50k_base": (base.GPT2_SPLIT, {_END: 50256}),
+    "p50k_base": (base.GPT2_SPLIT, {_END: 50256}),
     "cl100k_base": (
-        CL100K_SPLIT,
+        base.CL100K_SPLIT,
         {
             _END: 100257,
             "<|fim_prefix|>": 100258,
@@ -42,7 +33,7 @@ PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
             "<|endofprompt|>": 100276,
         },
     ),
-    "o200k_base": (O200K_SPLIT, {_END: 199999, "<|endofprompt|>": 200018}),
+    "o200k_base": (base.O200K_SPLIT, {_END: 199999, "<|endofprompt|>": 200018}),
 }
 
 
@@ -54,7 +45,7 @@ class TiktokenTokenizer(Tokenizer):
     def __init__(self, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken) -> None:
         self.name, self._ranks = name, files[_RANKS]
         settings, tiktoken = json.loads(files[_ENCODING]), extra_module("tiktoken", "tiktoken")
-        with told_as(InputError, f"tiktoken cannot make the encoding {name!r}"):
+        with base.told_as(InputError, f"tiktoken cannot make the encoding {name!r}"):
             self._encoding = tiktoken.Encoding(
                 name=name,
                 pat_str=settings["pattern"],
@@ -76,11 +67,11 @@ class TiktokenTokenizer(Tokenizer):
                     f'and {_ENCODING}: {{"pattern": "how text is split", "special_tokens": '
                     '{"text": id}}'
                 )
-            files = {file: read_file(path / file, spec) for file in (_RANKS, _ENCODING)}
+            files = {file: base.read_file(path / file, spec) for file in (_RANKS, _ENCODING)}
             return cls(files, name=path.name, **chosen)
         if path.suffix != ".tiktoken" and not path.is_file():
             return cls(_published(path.name), name=path.name, **chosen)
-        ranks = read_file(path, spec)
+        ranks = base.read_file(path, spec)
         if name not in PUBLISHED:
             raise InputError(
                 f"{path}: a rank file does not say how its encoding splits text, so it must be "
@@ -101,7 +92,7 @@ class TiktokenTokenizer(Tokenizer):
 
     @cached_property
     def cuts_between_words(self) -> bool:
-        return self._encoding._pat_str in KNOWN_SPLITS
+        return self._encoding._pat_str in base.KNOWN_SPLITS
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
         known = "all" if special else set()
@@ -112,7 +103,7 @@ class TiktokenTokenizer(Tokenizer):
             ids = self._encoding.encode_to_numpy(text, allowed_special=known, disallowed_special=())
         except BaseException:  # the splitting rule ran out of room
             what = f"{self.name!r} cannot encode a text of {len(text):,} characters"
-            with told_as(CannotEncode, what):
+            with base.told_as(base.CannotEncode, what):
                 raise
         return np.asarray(ids, dtype=np.uint32)
 

@@ -35,7 +35,7 @@ from jaxdata.base.processes import held_port
 from jaxdata.config import Config, load, load_config
 from jaxdata.converter import convert
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.look.strategies import compare_strategies, packing_table
+from jaxdata.look.dataset_summary import compare_strategies, packing_table
 from jaxdata.look.terminal import table
 from jaxdata.testing.proofs import joined
 from jaxdata.train.devices import batch_digest

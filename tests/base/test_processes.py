@@ -36,7 +36,7 @@ def hold(given: Any) -> Any:
 
 def with_a_forked_copy() -> None:
     """The copy, which goes on, has the parent's end of everything."""
-    workers = [Worker(f"{__name__}:hold") for _ in range(2)]
+    workers = [Worker(hold) for _ in range(2)]
     if not os.fork():
         signal.pause()
     workers[0].receive()

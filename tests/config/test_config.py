@@ -11,8 +11,10 @@ import yaml
 
 import jaxdata
 from jaxdata.base.errors import ConfigError, InputError, SourceExhausted
-from jaxdata.config import build_rows, load, load_config, packaged_configs, sources_of, unscored
+from jaxdata.config import build_rows, load, load_config
 from jaxdata.config.annotated import config_schema
+from jaxdata.config.config_reader import packaged_configs, parse_overrides
+from jaxdata.config.loading import sources_of, unscored
 from jaxdata.testing import assert_exactly_once, assert_same_batches
 from tests import builders
 from tests.commands import run
@@ -92,7 +94,7 @@ def test_a_wrong_override_is_told_from_a_wrong_file(tmp_path: Path) -> None:
 def test_command_line_overrides_are_yaml() -> None:
     given = ["--pack.seq_len", "4096", "--seed=1", "--epochs", "{a: 2}", "--train.steps", "null"]
     given += ["--curriculum.0.mix.web-2", "0.5"]
-    parse = jaxdata.config.parse_overrides
+    parse = parse_overrides
     expected = {"curriculum.0.mix.web-2": 0.5, "pack.seq_len": 4096, "seed": 1}
     assert parse(given) == expected | {"epochs": {"a": 2}, "train.steps": None}
     for wrong in (["seed", "1"], ["--seed"], ["--"]):

@@ -148,10 +148,8 @@ def quarantine(output: Path) -> list[dict[str, Any]]:
 def tree(folder: Path) -> dict[str, str]:
     """Name of each file -> the sha256 of it; but for the history, which says when it was made."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != HISTORY)
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
+    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    return {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
 
 
 def copy_tree(folder: Path, url: str) -> None:

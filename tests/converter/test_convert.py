@@ -22,20 +22,8 @@ from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
 from jaxdata.converter.conversion_run import Conversion
 from jaxdata.tokenizers.encoders import choice
-from tests.converter.here import (
-    column,
-    decoded,
-    manifest,
-    objects,
-    quarantine,
-    receipts,
-    records,
-    run,
-    run_here,
-    statistics,
-    tree,
-    write_lines,
-)
+from tests.converter import here
+from tests.converter.here import decoded, objects, records, run, run_here, tree, write_lines
 from tests.tokenizers.made import double, settings
 
 
@@ -62,14 +50,14 @@ def test_documents_come_back_in_order_whatever_the_workers(corpus: Path, tmp_pat
     run(corpus, tmp_path / "many", unit_bytes=1_000, workers=3)
     assert tree(out) == tree(tmp_path / "many")
     assert report.shards > 20
-    assert [*map(list, map(dict.values, quarantine(out)))] == [
+    assert [*map(list, map(dict.values, here.quarantine(out)))] == [
         ["a.jsonl", 101, "not JSON", "{bad"],
         ["b.jsonl.gz", 81, "no key 'text'", '{"body": 1}'],
         ["b.jsonl.gz", 82, "not UTF-8", base64.b64encode(b"\xff").decode()],
         ["c.parquet", 70, "'text' is null", None],
     ]
     bad = ["'text' is null", "no key 'text'", "not JSON", "not UTF-8"]
-    assert report.quarantined == statistics(out)["quarantined"] == dict.fromkeys(bad, 1)
+    assert report.quarantined == here.statistics(out)["quarantined"] == dict.fromkeys(bad, 1)
     assert report.quarantine_file == f"{out}/train/web/quarantine.jsonl"
     total = sum(path.stat().st_size for path in corpus.iterdir())
     done = [call[0] for call in calls]
@@ -78,10 +66,10 @@ def test_documents_come_back_in_order_whatever_the_workers(corpus: Path, tmp_pat
     assert 0.95 * total <= done[-1] <= total
     found = decoded(out)
     assert found == list(texts(corpus))
-    assert report.documents == len(found)
-    assert report.text_bytes == sum(len(text.encode()) for text in found)
-    assert report.tokens == report.text_bytes + len(found)
-    inputs = manifest(out)["sources"]["train/web"]["inputs"]
+    size = sum(len(text.encode()) for text in found)
+    told = report.documents, report.text_bytes, report.tokens
+    assert told == (len(found), size, size + len(found))
+    inputs = here.manifest(out)["sources"]["train/web"]["inputs"]
     assert inputs[:4] == ["a.jsonl", "b.jsonl.gz", "c.parquet", "d00.txt"]
     for folder in (out, tmp_path / "many"):
         for file in map(folder.joinpath, tree(folder)):
@@ -138,16 +126,16 @@ def test_texts_of_several_keys_or_objects_are_joined(tmp_path: Path) -> None:
             run_here(table, tmp_path / "out", text_key="messages.content")
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"workers": 0}, "workers=0: expected at least 1"),
-        ({"engine": "spark"}, "engine='spark': expected 'local' or 'ray'"),
-        ({"on_error": "skip"}, "on_error='skip': expected 'quarantine' or 'fail'"),
-        ({"encoder": "quick"}, "encoder='quick': expected 'auto', 'library', 'fast' or 'words'"),
-        ({"bos": True}, "no begin-of-sequence token.*bos_token"),
-    ],
-)
+WRONG_OPTIONS: list[Any] = [
+    ({"workers": 0}, "workers=0: expected at least 1"),
+    ({"engine": "spark"}, "engine='spark': expected 'local' or 'ray'"),
+    ({"on_error": "skip"}, "on_error='skip': expected 'quarantine' or 'fail'"),
+    ({"encoder": "quick"}, "encoder='quick': expected 'auto', 'library', 'fast' or 'words'"),
+    ({"bos": True}, "no begin-of-sequence token.*bos_token"),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), WRONG_OPTIONS)
 def test_wrong_options_say_what_to_give(tmp_path: Path, options: dict[str, Any], says: str) -> None:
     source = write_lines(tmp_path / "a.jsonl", records("a"))
     with pytest.raises(InputError, match=says):
@@ -165,29 +153,24 @@ def test_everything_is_counted_as_it_is_defined(tmp_path: Path) -> None:
     pairs = [{"prompt": "p", "chosen": "é" * n, "rejected": "no"} for n in (1, 2, 3)]
     run(write_lines(tmp_path / "pairs.jsonl", objects(*pairs)), tmp_path / "dpo", task="dpo")
     for side, characters, size in [("chosen", 9, 15), ("rejected", 9, 9)]:  # each its own texts
-        counted = statistics(tmp_path / "dpo", f"train/web/{side}")
+        counted = here.statistics(tmp_path / "dpo", f"train/web/{side}")
         assert (counted["characters"], counted["text_bytes"]) == (characters, size)
     percentiles = {"p01": 1, "p05": 1, "p25": 1, "p50": 3, "p75": 5, "p95": 6, "p99": 6}
-    assert statistics(tmp_path / "out") == {
+    assert here.statistics(tmp_path / "out") == {
         "files": {"processed": 3, "successful": 2, "discarded": 1},
-        "records": 8,
-        "blank": 1,
-        "added": 0,
+        **{"records": 8, "blank": 1, "added": 0},
         "quarantined": {"no key 'text'": 1, "not JSON": 1},
         "dropped": {"longer than 8 characters": 1},
         "raw_characters": 5 + 2 + 0 + 4,
         "raw_bytes": 6 + 2 + 0 + 4,
         "characters": 4 + 2 + 0 + 4,
         "text_bytes": 5 + 2 + 0 + 4,
-        "loss_tokens": 11,
-        "unknown_tokens": 0,
-        "longest_document": 6,
-        "length_percentiles": percentiles,
+        **{"loss_tokens": 11, "unknown_tokens": 0, "unknown_token_rate": 0.0},
+        **{"longest_document": 6, "length_percentiles": percentiles},
         "tokens_per_byte": 15 / 11,
         "tokens_per_document": 15 / 4,
         "characters_per_document": 10 / 4,
         "bytes_per_document": 11 / 4,
-        "unknown_token_rate": 0.0,
     }
 
 
@@ -212,7 +195,7 @@ print(max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) // 1024)
 """
     done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
     assert int(done.stdout) < 500, "MB; the line has 700"
-    assert quarantine(tmp_path / "out")[0]["reason"] == "longer than 1,048,576 bytes"
+    assert here.quarantine(tmp_path / "out")[0]["reason"] == "longer than 1,048,576 bytes"
 
 
 MODULE = """
@@ -295,7 +278,7 @@ def test_splits_by_content_or_key_keep_together_what_is_alike(tmp_path: Path) ->
     assert sum(len({*texts}) for texts in found) == 271
     assert 200 < len({*found[0]}) < 271
     report = run(tmp_path / "in", tmp_path / "key", split_ratio="a=1,b=1", split_by="site.host")
-    places = [column(tmp_path / "key", "origin_row", f"{name}/web") for name in "ab"]
+    places = [here.column(tmp_path / "key", "origin_row", f"{name}/web") for name in "ab"]
     one, two = ({rows[n - 1]["site"]["host"] for n in numbers} for numbers in places)
     assert (one & two, len(one | two)) == (set(), 40)
     assert (report.documents, report.quarantined) == (300, {"no key 'site.host'": 1})
@@ -332,7 +315,7 @@ def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_e
     monkeypatch.setattr(Conversion, "_convert_units", killed)
     with pytest.raises(KeyboardInterrupt):
         run_here(output=tmp_path / "out", encoder="fast", **given)
-    assert receipts(tmp_path / "out"), "units the encoder made"
+    assert here.receipts(tmp_path / "out"), "units the encoder made"
     report = run_here(output=tmp_path / "out", encoder="auto", **given)
     assert tree(tmp_path / "out") == tree(tmp_path / "by-library")
     assert report.encoding
@@ -340,11 +323,9 @@ def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_e
 
 
 def test_a_word_that_differs_is_found_by_the_samples(
-    given: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-) -> None:
+) -> None:  # fmt: skip
     wrong = [double(lambda text: "Document" in text and "5" in text)]
     monkeypatch.setattr(choice, "ENCODERS", wrong)
     done = list[tuple[int, int]]()

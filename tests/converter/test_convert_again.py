@@ -19,17 +19,8 @@ from jaxdata.converter import conversion_run
 from jaxdata.dataset.index import ShardWriter
 from jaxdata.dataset.manifest import MANIFEST
 from jaxdata.dataset.verify import verify
-from tests.converter.here import (
-    decoded,
-    interrupted,
-    manifest,
-    objects,
-    receipts,
-    records,
-    run,
-    tree,
-    write_lines,
-)
+from tests.converter import here
+from tests.converter.here import decoded, interrupted, objects, records, run, tree, write_lines
 
 
 def test_a_finished_source_is_left_alone_or_refused_by_name(tmp_path: Path) -> None:
@@ -106,7 +97,7 @@ def test_a_full_disk_loses_nothing_and_says_so(
     says = rf"{out} cannot be written: No space left on device \(.* and the same command resumes$"
     with pytest.raises(DatasetError, match=says):
         run(source, out, unit_bytes=100)
-    assert receipts(out)
+    assert here.receipts(out)
     assert not [path for path in out.rglob("*") if ".tmp-" in path.name or path.name == MANIFEST]
     run(source, out, unit_bytes=100)
     assert tree(out) == tree(tmp_path / "expected")
@@ -125,7 +116,7 @@ def test_an_addition_that_is_stopped_leaves_what_was_and_is_not_cleaned_up(tmp_p
         assert len(done) > len(before)
         assert decoded(out) == ["one", "two"]
         assert run(one, out).already_complete
-        before = receipts(out)
+        before = here.receipts(out)
         assert before == done
     with pytest.raises(InputError, match="text_key was 'text', is 'x'"):
         run(tmp_path / "in", out, text_key="x", **adding)
@@ -144,8 +135,7 @@ def test_documents_kept_fields_and_splits_grow_together(tmp_path: Path) -> None:
         docs = open_dataset(out).source(split, "web")
         for i, text in enumerate(decoded(out, f"{split}/web")):
             part, n = map(int, text.split())
-            assert docs.kept(i) == {"n": [part, n]}
-            assert docs.origin(i) == (f"{part}.jsonl", n + 1)
+            assert (docs.kept(i), docs.origin(i)) == ({"n": [part, n]}, (f"{part}.jsonl", n + 1))
             found.append(text)
     assert len(set(found)) == len(found) == 44
     assert verify(out).whole
@@ -187,7 +177,7 @@ def test_a_source_is_converted_by_one_at_a_time_and_others_land_beside_it(tmp_pa
             run(one, out, source="other")
 
     run(one, out, progress=again, **ratio)
-    assert manifest(out)["sources"].keys() == {"train/web", "val/web", "train/other"}
+    assert here.manifest(out)["sources"].keys() == {"train/web", "val/web", "train/other"}
 
 
 def test_what_another_published_is_never_changed(tmp_path: Path) -> None:
@@ -229,9 +219,7 @@ def test_records_that_are_given_again_are_known_by_their_content(
 
 @settings(max_examples=5)
 @given(st.data())
-def test_any_edit_at_any_time(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_any_edit_at_any_time(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     """Lines joined, cut, made bad, moved from one unit to the next; again and again."""
     folder = tmp_path_factory.mktemp("edit")
     source, out, split = folder / "a.jsonl", folder / "out", {"split_ratio": "train=2,val=1"}
@@ -257,9 +245,7 @@ def convert_while(change: Callable[[], object], inputs: Path, output: Path) -> N
     run(inputs, output, progress=progress, **SIZES)
 
 
-def test_a_file_that_changes_meanwhile_is_read_again_as_long_as_it_was_or_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_changes_is_read_again_as_long_as_it_was_or_refused(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", records(*TEXTS))
     expected, out = fresh(source, tmp_path / "fresh"), tmp_path / "out"
     convert_while(lambda: write_lines(source, records(*TEXTS, "more")), source, tmp_path / "grown")

@@ -156,9 +156,7 @@ def test_no_byte_of_a_deleted_document_is_left(web: Path, tmp_path: Path) -> Non
     assert docs.entry.statistics["loss_tokens"] == sum(len(TEXTS[n]) for n in left)
 
 
-def test_documents_that_are_appended_later_leave_the_deleted_ones_deleted(
-    web: Path, tmp_path: Path
-) -> None:
+def test_documents_appended_later_leave_the_deleted_ones_deleted(web: Path, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     shutil.copytree(web, whole)
     delete_documents(web, documents={"web": [3]})

@@ -16,16 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import manifest
-from jaxdata.dataset.manifest import (
-    as_type,
-    check_side,
-    checked_bytes,
-    ends_with_checksum,
-    read_json,
-    read_manifest,
-    update_manifest,
-    with_checksum,
-)
+from jaxdata.dataset.manifest import as_type, read_manifest, update_manifest, with_checksum
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.storage import open_store
 
@@ -68,29 +59,27 @@ def test_what_cannot_be_read_is_no_missing_file(tmp_path: Path) -> None:
         read_manifest(far)
     asked.assert_called_once_with()
     store = open_store(tmp_path / "d")
-    assert read_json(store, "m.json", manifest.Manifest, 2) is None
+    assert manifest.read_json(store, "m.json", manifest.Manifest, 2) is None
     with pytest.raises(DatasetError, match=r"/d is not a dataset: there is no such folder\. "):
         read_manifest(store)
     for error, said in ((OSError(5, "I/O"), "I/O"), (OSError("odd"), "odd")):
         failing = mock.patch.object(store, "read", side_effect=error)
         with failing, pytest.raises(DatasetError, match=f"/d/m.json cannot be read: {said}$"):
-            read_json(store, "m.json", manifest.Manifest, 2)
+            manifest.read_json(store, "m.json", manifest.Manifest, 2)
 
 
 @given(st.binary(max_size=90), st.data())
-def test_bytes_are_followed_by_their_checksum_however_they_are_chunked(
-    content: bytes, data: st.DataObject
-) -> None:
+def test_bytes_are_followed_by_their_checksum_however_chunked(content: bytes, data: Any) -> None:
     whole = with_checksum(content)
     assert whole == content + hashlib.sha256(content).digest()
-    assert checked_bytes(whole) == content
+    assert manifest.checked_bytes(whole) == content
     flipped = bytearray(whole)
     flipped[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    assert checked_bytes(bytes(flipped)) is None
+    assert manifest.checked_bytes(bytes(flipped)) is None
     edges = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
     for each, right in ((whole, True), (bytes(flipped), False), (whole[:-1], False)):
         chunks = [each[a:b] for a, b in pairwise([0, *edges, len(whole)])]
-        assert ends_with_checksum(map(memoryview, chunks)) is right
+        assert manifest.ends_with_checksum(map(memoryview, chunks)) is right
 
 
 def shard(number: int, documents: int = 1, tokens: int = 2, name: str = "s") -> manifest.ShardEntry:
@@ -125,9 +114,7 @@ def test_a_source_knows_what_it_was_after_each_append(stages: int) -> None:
         was = entry.at(number)
         assert was == source(number).model_copy(update={"masked": entry.masked})
         view = view_entry(generation=f"f{number + 1}")
-        found = entry.generation_of(view)
-        assert found is not None
-        assert found == was
+        assert entry.generation_of(view) == was
         assert was.as_generation() == manifest.Generation(**generation(number + 1))
     assert entry.generation_of(view_entry(generation="f9")) is None
     for number in (stages + 1, -stages - 1):
@@ -151,10 +138,9 @@ def test_a_source_has_side_arrays_of_its_own_documents_and_grows_from_any_size()
 def view_entry(**changes: Any) -> manifest.ViewEntry:
     one = manifest.Amount(documents=1, tokens=2)
     account = manifest.ViewAccount(source=one, kept=one, listed=one, dropped={})
-    given = {"generation": "f", "documents": 1, "tokens": 2, "fingerprint": "v", "folder": "d"}
-    return manifest.ViewEntry(
-        **given | {"checksums": {}, "parameters": {}, "account": account} | changes
-    )
+    given: dict[str, Any] = {"generation": "f", "fingerprint": "v", "folder": "d", "checksums": {}}
+    given |= {"documents": 1, "tokens": 2, "parameters": {}, "account": account}
+    return manifest.ViewEntry(**given | changes)
 
 
 def whole(**changes: Any) -> manifest.Manifest:
@@ -190,7 +176,7 @@ def test_a_manifest_is_written_and_read_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_side_array_has_a_name_of_its_own() -> None:
-    check_side("a" * 64, "float16")
+    manifest.check_side("a" * 64, "float16")
     form = "expected a name of up to 64 letters, digits and '_', beginning with no digit"
     taken = "batches have another array of that name; give it another one"
     for names, said in (
@@ -199,10 +185,10 @@ def test_a_side_array_has_a_name_of_its_own() -> None:
     ):
         for name in names:
             with pytest.raises(InputError) as refused:
-                check_side(name)
+                manifest.check_side(name)
             assert str(refused.value) == f"side array {name!r}: {said}"
     with pytest.raises(InputError, match="side array 'a' is of bool; expected whole numbers or"):
-        check_side("a", "bool")
+        manifest.check_side("a", "bool")
 
 
 _kinds = ["int8", "uint8", "int64", "uint64", "float16", "float32", "float64"]

@@ -18,14 +18,7 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import index
-from jaxdata.dataset.index import (
-    Member,
-    ShardWriter,
-    SourceIndex,
-    find_member,
-    line_ends,
-    write_index,
-)
+from jaxdata.dataset.index import Member, ShardWriter, SourceIndex, find_member, line_ends
 from jaxdata.dataset.manifest import COLUMNS, Amount, ShardEntry, SideEntry, SourceEntry
 from jaxdata.dataset.records import MAX_RECORD_TOKENS, RecordSpec
 from jaxdata.storage import open_store, zarr
@@ -52,7 +45,7 @@ def written(
         "origin_row": numbers.astype(np.uint64) + np.uint64(5), "page": np.zeros(0, np.uint32),
     } | ({"w.page": np.arange(9, dtype=np.uint32)} if side else {}) | given  # fmt: skip
     sides = {"w": "int8"} if side else {}
-    checksums = write_index(store, "train/web/index", columns, SPEC, sides)
+    checksums = index.write_index(store, "train/web/index", columns, SPEC, sides)
     entry = SourceEntry(
         documents=len(lengths), tokens=sum(lengths), shards=shard_entries(shards), masked=True,
         fingerprint="f", inputs=["a", "b", "c"], parameters={}, statistics={}, checksums=checksums,
@@ -177,12 +170,9 @@ def cases(draw: st.DrawFn) -> Shards:
     record_tokens = draw(st.sampled_from([1, 3, 26, 100, 16_384, 70_000]))
     most = 400 if record_tokens < 100 else 70_000
     lengths = draw(st.lists(st.integers(1, 400) | st.sampled_from(EDGES), min_size=1, max_size=12))
-    more = draw(st.lists(st.integers(1, 9), max_size=30))
-    some = draw(st.sampled_from([1, 4, 9, 100]))
-    largest = draw(st.sampled_from([65_535, 70_000]))
-    return Shards(
-        [min(n, most) for n in lengths] + more, record_tokens, some, largest, draw(st.booleans())
-    )
+    lengths = [min(n, most) for n in lengths] + draw(st.lists(st.integers(1, 9), max_size=30))
+    some, largest = draw(st.sampled_from([1, 4, 9, 100])), draw(st.sampled_from([65_535, 70_000]))
+    return Shards(lengths, record_tokens, some, largest, draw(st.booleans()))
 
 
 @settings(deadline=None, max_examples=25)
@@ -228,9 +218,7 @@ def test_records_are_those_of_the_official_reader_and_any_range_of_them_is_read(
             assert docs[number]["loss_mask"].tolist() == masks[number].astype(bool).tolist()
 
 
-def test_a_layout_that_array_record_does_not_write_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layout_unlike_array_record_s_is_noticed(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(index, "WRITER_OPTIONS", "group_size:1,zstd")
     with ShardWriter(tmp_path / "shard", RecordSpec("uint16")) as writer:
         with pytest.raises(InputError, match="a document must have tokens"):
@@ -241,9 +229,7 @@ def test_a_layout_that_array_record_does_not_write_is_noticed(
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 4)), max_size=9))
-def test_a_member_is_found_by_counting_the_records_of_its_archive(
-    runs: list[tuple[int, int, int]],
-) -> None:
+def test_a_member_is_found_by_counting_the_records_of_its_archive(runs: Any) -> None:
     """Runs of records of one member each: of which file, after a gap, so many."""
     entries, known, row, of = [], dict[tuple[int, int], Member](), 0, -1
     for number, (file, gap, count) in enumerate(sorted(runs, key=lambda run: run[0])):

@@ -8,8 +8,6 @@ import io
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -28,14 +26,11 @@ from jaxdata.dataset.verify import verify
 from jaxdata.dataset.views.source_view import SourceView
 from jaxdata.dataset.views.writing import remove_views, write_views
 from jaxdata.storage import open_store, zarr
+from tests.commands import in_a_process
 from tests.converter.here import Here, objects, records, run_here, tree, write_lines
 
-ROOT = Path(__file__).parents[2]
-CHANGES = [
-    *((os, name) for name in ("mkdir", "open", "rename", "replace", "rmdir", "unlink", "fsync")),
-    (io, "open"),
-    (zarr, "write"),
-]
+NAMES = ("mkdir", "open", "rename", "replace", "rmdir", "unlink", "fsync")
+CHANGES: list[Any] = [*((os, name) for name in NAMES), (io, "open"), (zarr, "write")]
 
 
 class Killed(BaseException):
@@ -145,13 +140,9 @@ def delete(output: Path) -> None:
     ],
 )
 def test_a_command_killed_at_any_change_does_the_rest_when_it_is_run_again(
-    lives: Lives,
-    tmp_path: Path,
-    begin: Callable[[Path], None],
-    command: Callable[[Path], None],
-    every: int,
-    least: int,
-) -> None:
+    lives: Lives, tmp_path: Path, begin: Callable[[Path], None], command: Callable[[Path], None],
+    every: int, least: int,
+) -> None:  # fmt: skip
     begun, whole = tmp_path / "begun", tmp_path / "whole"
     begun.mkdir()
     begin(begun)
@@ -168,18 +159,14 @@ def test_a_command_killed_at_any_change_does_the_rest_when_it_is_run_again(
     assert at > least
 
 
+def killed_at_work(folder: str) -> None:
+    store = open_store(folder)
+    with leased(store, [""]), leased(store, ["a"]), store.create("a/b/c"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_what_a_killed_process_was_writing_goes_with_the_next_lease(tmp_path: Path) -> None:
-    code = (
-        "import os, sys\n"
-        "from jaxdata.dataset.lease import leased\n"
-        "from jaxdata.storage import open_store\n"
-        "store = open_store(sys.argv[1])\n"
-        "with leased(store, ['']), leased(store, ['a']), store.create('a/b/c'):\n"
-        "    os.kill(os.getpid(), 9)\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    in_a_process(killed_at_work, str(tmp_path), status=-signal.SIGKILL)
     assert len(leftovers(tmp_path)) == 3
     with leased(open_store(tmp_path), ["other"]):
         assert leftovers(tmp_path) == ["a/.lease", "other/.lease"]

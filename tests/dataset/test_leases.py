@@ -28,10 +28,10 @@ from jaxdata.dataset.lease import Holder, UnfinishedJob, unfinished_conversions
 from jaxdata.storage import LocalStore, Store, open_store
 from jaxdata.storage import cached_files as cache
 
+Patch = pytest.MonkeyPatch
 WHO = "process 7 on far, since then (jaxdata convert a)"
-THEIRS = Holder(
-    token="theirs", machine="another", pid=7, started=3, last_renewed=1000.0, called=WHO
-)
+NOW = 1000.0
+THEIRS = Holder(token="theirs", machine="another", pid=7, started=3, last_renewed=NOW, called=WHO)
 
 
 class Clock:
@@ -54,7 +54,7 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: Patch) -> Clock:
     found = Clock()
     monkeypatch.setattr(lease, "time", found)
     return found
@@ -84,25 +84,22 @@ def renewed(now: float | None) -> bytes:
     return b"{}" if now is None else encoded(THEIRS, last_renewed=now)
 
 
-NOW = 1000.0
+SIGNS: list[Any] = [
+    (NOW - 60, {}, False, 0, False),
+    # What stays the same for a lease long by our clock is taken over, whatever theirs says.
+    (NOW - 60.5, {}, False, 60, True),
+    (NOW + 1000, {}, False, 60, True),
+    (None, {}, False, 60, True),
+    # A clock that is a little ahead is alive as soon as ours has come up with it.
+    (NOW + 0.5, {}, False, 1, False),
+    # Who renews while we watch lives.
+    (5, {10: 6}, False, 10, False),
+    # Who waits takes what is given back at once.
+    (5, {10: 6, 69: 7, 100: "gone"}, True, 100, True),
+]
 
 
-@pytest.mark.parametrize(
-    ("first", "then", "wait", "slept", "taken"),
-    [
-        (NOW - 60, {}, False, 0, False),
-        # What stays the same for a lease long by our clock is taken over, whatever theirs says.
-        (NOW - 60.5, {}, False, 60, True),
-        (NOW + 1000, {}, False, 60, True),
-        (None, {}, False, 60, True),
-        # A clock that is a little ahead is alive as soon as ours has come up with it.
-        (NOW + 0.5, {}, False, 1, False),
-        # Who renews while we watch lives.
-        (5, {10: 6}, False, 10, False),
-        # Who waits takes what is given back at once.
-        (5, {10: 6, 69: 7, 100: "gone"}, True, 100, True),
-    ],
-)
+@pytest.mark.parametrize(("first", "then", "wait", "slept", "taken"), SIGNS)
 def test_who_shows_signs_of_life_is_not_disturbed_and_the_others_are_followed(
     clock: Clock, caplog: pytest.LogCaptureFixture, first: float | None,
     then: dict[int, Any], wait: bool, slept: int, taken: bool,
@@ -136,7 +133,7 @@ def test_who_shows_signs_of_life_is_not_disturbed_and_the_others_are_followed(
 
 
 @pytest.fixture
-def dead(monkeypatch: pytest.MonkeyPatch) -> None:
+def dead(monkeypatch: Patch) -> None:
     """On this machine process 7 is gone."""
 
     def kill(pid: int, _: int) -> None:
@@ -208,7 +205,7 @@ def test_leases_are_given_back_after_an_error_and_where_another_is_refused(clock
     assert store.list() == ["b/.lease"], "so are those taken before one that is refused"
 
 
-def test_only_its_own_machine_knows_that_a_process_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_its_own_machine_knows_that_a_process_is_dead(monkeypatch: Patch) -> None:
     """One started at another time is another one; -1 is a zombie."""
     monkeypatch.setattr(lease, "_machine", lambda: "here")
     for machine, kill, started, dead in (
@@ -229,9 +226,7 @@ def test_only_its_own_machine_knows_that_a_process_is_dead(monkeypatch: pytest.M
             assert (lease._started(7), lease._machine.__wrapped__()) == (None, socket.gethostname())
 
 
-def test_a_holder_is_this_process_and_its_command_without_secrets(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_holder_is_this_process_without_its_secrets(clock: Clock, monkeypatch: Patch) -> None:
     monkeypatch.setattr(sys, "argv", ["jaxdata", "a b", "s3://me:pass@host/a", "x" * 400])
     mine = Holder.this_process()
     assert (mine.pid, mine.last_renewed, mine.machine) == (os.getpid(), 1000.0, lease._machine())
@@ -253,7 +248,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_a_lease_is_renewed_until_another_has_it_and_sent_to_workers(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(lease, "SECONDS", 0.06)
     with lease.leased(store, ["a", "b"]) as mine:
@@ -383,9 +378,7 @@ def _writes(content: bytes) -> Callable[[Any, str], None]:
     return lambda store, name: store.write(name, content)
 
 
-def test_what_is_kept_goes_beside_the_data_else_to_the_user_and_in_no_stranger_s_place(
-    tmp_path: Path,
-) -> None:
+def test_what_is_kept_goes_beside_the_data_else_to_the_user_and_no_stranger(tmp_path: Path) -> None:
     beside = LocalStore(tmp_path / "d")
     user = LocalStore(cache.cache_root())
     assert user.url == os.environ["JAXDATA_CACHE"]

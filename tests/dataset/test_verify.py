@@ -40,8 +40,7 @@ def test_a_whole_dataset_is_whole(copy: Path) -> None:
     last = str(result).splitlines()[-1]
     assert last.startswith(f"{copy}: whole (2 sources, 3 shards, 26 documents, ")
     assert last.endswith(" tokens, 0.4 MB)")
-    assert calls == sorted(calls)
-    assert calls[-1] == (result.counts["bytes"],) * 2
+    assert (calls, calls[-1]) == (sorted(calls), (result.counts["bytes"],) * 2)
 
 
 def test_checks_run_side_by_side_and_say_damage_in_their_order() -> None:
@@ -96,9 +95,7 @@ def test_the_command_says_it_and_exits_with_it(copy: Path) -> None:
 SECRET = "s3cr3t" * 4
 
 
-def test_each_conversion_has_a_line_which_is_shown_and_compared_with_nothing(
-    tmp_path: Path,
-) -> None:
+def test_each_conversion_has_a_line_that_is_shown_and_compared_with_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a text"}\n')
     words = ["convert", f"{tmp_path}/a.jsonl", "--output", f"{tmp_path}/out", "--source", "web",
              "--tokenizer", "bytes"]  # fmt: skip
@@ -113,21 +110,20 @@ def test_each_conversion_has_a_line_which_is_shown_and_compared_with_nothing(
     assert verify(tmp_path / "out").whole
 
 
-@pytest.mark.parametrize(
-    ("command", "kept"),
-    [
-        (f"convert s3://me:{SECRET}@host/a.jsonl", "convert s3://…@host/a.jsonl"),
-        (f"convert 'https://{SECRET}@h:80/a?b'", "convert 'https://…@h:80/a?b'"),
-        (f"convert 'https://h/a?X-Amz-Signature={SECRET}&X-Amz-Date=1' --strip",
-         "convert 'https://h/a?X-Amz-Signature=…&X-Amz-Date=…' --strip"),
-        (f"jaxdata.convert('a', password='{SECRET}', b=1)",
-         "jaxdata.convert('a', password=…, b=1)"),
-        (f"x hf_{SECRET} sk-{SECRET}", "x … …"),
-        ("convert gs://b/a@c/*.jsonl 'in/?.txt' --bos-token '<s>' --text-key a", None),
-        ("a" * 16_384, None),
-        ("a" * 16_385, f"{'a' * 16_384} …"),
-    ],
-)  # fmt: skip
+SAID: list[tuple[str, str | None]] = [
+    (f"convert s3://me:{SECRET}@host/a.jsonl", "convert s3://…@host/a.jsonl"),
+    (f"convert 'https://{SECRET}@h:80/a?b'", "convert 'https://…@h:80/a?b'"),
+    (f"convert 'https://h/a?X-Amz-Signature={SECRET}&X-Amz-Date=1' --strip",
+     "convert 'https://h/a?X-Amz-Signature=…&X-Amz-Date=…' --strip"),
+    (f"jaxdata.convert('a', password='{SECRET}', b=1)", "jaxdata.convert('a', password=…, b=1)"),
+    (f"x hf_{SECRET} sk-{SECRET}", "x … …"),
+    ("convert gs://b/a@c/*.jsonl 'in/?.txt' --bos-token '<s>' --text-key a", None),
+    ("a" * 16_384, None),
+    ("a" * 16_385, f"{'a' * 16_384} …"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "kept"), SAID)
 def test_secrets_are_left_out(command: str, kept: str | None) -> None:
     assert redacted(command) == (command if kept is None else kept)
 

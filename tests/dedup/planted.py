@@ -22,10 +22,8 @@ def prose(seed: int, sentences: int = 12) -> str:
     """A text unlike those of other seeds."""
     chance = random.Random(seed)
     names = ["".join(chance.choices("abcdeilmnorstu", k=6)) for _ in range(60)]
-    return " ".join(
-        " ".join(chance.choice([*_WORDS, *names]) for _ in range(12)).capitalize() + "."
-        for _ in range(sentences)
-    )
+    words = ([chance.choice([*_WORDS, *names]) for _ in range(12)] for _ in range(sentences))
+    return " ".join(f"{' '.join(each).capitalize()}." for each in words)
 
 
 def changed(text: str, words: int, chance: random.Random) -> str:

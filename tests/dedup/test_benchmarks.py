@@ -158,9 +158,7 @@ def test_documents_with_words_of_a_benchmark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", ["ids", "sentencepiece"])
-def test_words_of_a_benchmark_are_masked(
-    tmp_path: Path, request: pytest.FixtureRequest, tokenizer: str
-) -> None:
+def test_words_of_a_benchmark_are_masked(tmp_path: Path, request: Any, tokenizer: str) -> None:
     spec = "bytes"
     if tokenizer == "sentencepiece":
         folder = request.getfixturevalue("shared_data") / "tokenizers/mistral"

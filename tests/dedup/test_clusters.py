@@ -57,9 +57,7 @@ def test_components(graph: tuple[int, list[tuple[int, int]]], batch: int) -> Non
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), max_size=60))
-def test_documents_of_a_band_are_paired_with_the_next_sixteen_by_length(
-    given: list[tuple[int, int]],
-) -> None:
+def test_documents_of_a_band_are_paired_with_the_next_sixteen_by_length(given: Any) -> None:
     documents = np.arange(len(given), dtype=np.uint32)[::-1].copy()
     hashes, lengths = np.array(given, np.int64).reshape(-1, 2).T
     found = near_pairs(hashes.astype(np.uint64), lengths, documents)
@@ -175,9 +173,7 @@ KEYS = st.lists(st.integers(0, 600), max_size=12)
 
 @settings(max_examples=60)
 @given(st.lists(KEYS, min_size=1, max_size=3), st.integers(600, 2**64 - 1), st.data())
-def test_a_part_of_runs_has_the_records_between_two_fences(
-    runs: list[list[int]], end: int, data: st.DataObject
-) -> None:
+def test_a_part_of_runs_has_the_records_between_two_fences(runs: Any, end: int, data: Any) -> None:
     fences = even_fences(end)
     limits = fences.tolist()
     assert limits == [part * end // PARTS for part in range(PARTS)] + [end]
@@ -200,7 +196,6 @@ def test_a_part_of_runs_has_the_records_between_two_fences(
     assert small.tolist() == [place for _, place in flat]
 
 
-KILLS = 6
 CHOSEN: dict[str, Any] = {"repeats": 200, "repeats_action": "cut", "overlap_action": "cut"}
 SMALL: dict[str, Any] = {"unit_tokens": 8_000, "memory": 12_000}
 
@@ -254,7 +249,7 @@ def test_searches_that_are_killed_with_their_workers_end_as_one_that_was_not(
     data, chance, kills = shutil.copytree(dataset, tmp_path / "d"), random.Random(0), 0
     given = {"against": against, "workers": 2} | CHOSEN | SMALL
     call = f"import jaxdata; jaxdata.deduplicate({str(data)!r}, 'd1', **{given!r})"
-    while kills < KILLS:
+    while kills < 6:
         wanted = receipts(data) + chance.randrange(4)
         process = subprocess.Popen([sys.executable, "-c", call], stderr=subprocess.DEVNULL)
         while receipts(data) < wanted and process.poll() is None:

@@ -18,8 +18,8 @@ from tests.converter.here import column, objects, records, run_here, write_lines
 from tests.dedup.planted import command, dropped, find, made, prose
 
 SHARED = prose(1)
-SPACED = SHARED.replace(". ", ".\n\n ")
 NEAR = SHARED + " And this is the end."
+SPACED = SHARED.replace(". ", ".\n\n ")
 WEB = [SHARED, prose(2), SPACED, NEAR, prose(3, 2), prose(2), "", "?!", "日本語の文章です。", ""]
 WIKI = [NEAR, prose(4), SHARED.upper(), prose(3, 2), "日本語の文章です。"]
 
@@ -49,19 +49,18 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return made(folder / "kept", sources, minhash=True), made(folder / "plain", sources)
 
 
-@pytest.mark.parametrize(
-    ("options", "hashed"),
-    [
-        ({"near": False}, ["train/web", "train/wiki"]),
-        ({"bands": 20, "threshold": 0.5}, []),
-        ({"documents": "lower"}, ["train/web", "train/wiki"]),
-        (
-            {"sources": ["wiki", "web"], "against": ["val", "bench.jsonl"]},
-            ["train/wiki", "train/web", "val/web"],
-        ),
-    ],
-    ids=str,
-)
+SEARCHES: list[Any] = [
+    ({"near": False}, ["train/web", "train/wiki"]),
+    ({"bands": 20, "threshold": 0.5}, []),
+    ({"documents": "lower"}, ["train/web", "train/wiki"]),
+    (
+        {"sources": ["wiki", "web"], "against": ["val", "bench.jsonl"]},
+        ["train/wiki", "train/web", "val/web"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "hashed"), SEARCHES, ids=str)
 def test_a_search_finds_the_same_with_them(
     both: tuple[Path, Path], tmp_path: Path, options: dict[str, Any], hashed: list[str]
 ) -> None:
@@ -163,10 +162,5 @@ def test_the_hashes_never_change(both: tuple[Path, Path]) -> None:
     """Kept ones are compared with those of later versions, unless `hashing.VERSION` is raised."""
     exact, bands = (column(both[0], name) for name in ("exact_hash", "band_hash"))
     found = [int(each) for each in (*exact[:2], exact[-1], bands[0], bands[13])]
-    assert found == [
-        0x49DFA5986C9FAD94,
-        0xFD6AED593F98A31A,
-        0x7076A68E75884D4E,
-        0x805153648EDF29F9,
-        0x46CF992A1274DD4E,
-    ]
+    assert found[:3] == [0x49DFA5986C9FAD94, 0xFD6AED593F98A31A, 0x7076A68E75884D4E]
+    assert found[3:] == [0x805153648EDF29F9, 0x46CF992A1274DD4E]

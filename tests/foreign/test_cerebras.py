@@ -21,11 +21,8 @@ from tests import commands
 
 TOKENIZER = {"tokenizer_type": "NeoXTokenizer", "encoder_file": "t.json"}
 MODES = ("LMData", "LMData_VSL", "Summarization", "Summarization_VSL", "FIM", "DPO")
-LATER = {
-    "pretraining": {"jsonl_key": "text"},
-    "finetuning": {"prompt_key": "prompt", "completion_key": "completion"},
-    "dpo": {"prompt_key": "prompt"},
-}
+LATER = {"pretraining": {"jsonl_key": "text"}, "dpo": {"prompt_key": "prompt"}}
+LATER["finetuning"] = LATER["dpo"] | {"completion_key": "completion"}
 FIM = {f"fim_{part}_tok": f"<{part}>" for part in ("prefix", "middle", "suffix")}
 VALUES: dict[str, Any] = {
     "input_dir": "in", "metadata_files": "list.txt", "output_dir": "out", "output_name": "name",
@@ -75,33 +72,33 @@ def test_every_argument_in_every_mode_is_an_option_or_says_why(mode: str, tmp_pa
         assert gave or said or off or argument in common, f"{argument} vanished"
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"mode": "LMData_VSL", "input_dir": "in", "output_dir": "out", "processes": 3,
-          "output_name": "web", "eos_id": 0, "pad_id": 1, "seed": 7, "jsonl_key": "body",
-          "wikitext_detokenize": False, "min_sequence_len": 10, "short_seq_prob": 0.0,
-          "max_seq_length": 512, "fold_long_doc": False},
-         {"task": "lm", "inputs": ("in",), "output": "out", "workers": 3, "source": "web",
-          "eod": 0, "pad_token": 1, "text_key": "body", "min_tokens": 10, "max_tokens": 513}),
-        ({"prompt_key": "q", "completion_key": "a", "sep_token": "<s>", "prompt_prefix": "Q",
-          "max_seq_length": 100, "completion_prefix": "A", "eos_after_prompt": False},
-         {"task": "sft", "prompt_key": "q", "completion_key": "a", "separator": "<s>",
-          "add_special": ["<s>"], "prompt_prefix": "Q", "completion_prefix": "A",
-          "max_tokens": 100}),
-        ({"multi_turn_key": "t", "prompt_key": "q", "completion_key": "a"},
-         {"task": "sft", "pairs": "turns", "prompt_key": "t.q", "completion_key": "t.a"}),
-        ({"mode": "LMData", "min_sequence_len": 9, "metadata_files": "a.txt, b.txt"},
-         {"task": "lm", "files_from": ("a.txt", "b.txt")}),
-        ({"mode": "LMData", "min_sequence_len": 9, "pack_sequences": False},
-         {"task": "lm", "min_tokens": 9}),
-        (FIM | {"max_seq_length": 4_096},
-         {"task": "fim", "fim_context": 4_096, "fim_prefix": "<prefix>", "fim_middle": "<middle>",
-          "fim_suffix": "<suffix>"}),
-        ({"tokenizer_type": "HuggingFaceTokenizer", "huggingface_tokenizer": "folder"},
-         {"task": "lm", "tokenizer": "hf:folder"}),
-    ],
-)  # fmt: skip
+TRANSLATED: list[Any] = [
+    ({"mode": "LMData_VSL", "input_dir": "in", "output_dir": "out", "processes": 3,
+      "output_name": "web", "eos_id": 0, "pad_id": 1, "seed": 7, "jsonl_key": "body",
+      "wikitext_detokenize": False, "min_sequence_len": 10, "short_seq_prob": 0.0,
+      "max_seq_length": 512, "fold_long_doc": False},
+     {"task": "lm", "inputs": ("in",), "output": "out", "workers": 3, "source": "web",
+      "eod": 0, "pad_token": 1, "text_key": "body", "min_tokens": 10, "max_tokens": 513}),
+    ({"prompt_key": "q", "completion_key": "a", "sep_token": "<s>", "prompt_prefix": "Q",
+      "max_seq_length": 100, "completion_prefix": "A", "eos_after_prompt": False},
+     {"task": "sft", "prompt_key": "q", "completion_key": "a", "separator": "<s>",
+      "add_special": ["<s>"], "prompt_prefix": "Q", "completion_prefix": "A",
+      "max_tokens": 100}),
+    ({"multi_turn_key": "t", "prompt_key": "q", "completion_key": "a"},
+     {"task": "sft", "pairs": "turns", "prompt_key": "t.q", "completion_key": "t.a"}),
+    ({"mode": "LMData", "min_sequence_len": 9, "metadata_files": "a.txt, b.txt"},
+     {"task": "lm", "files_from": ("a.txt", "b.txt")}),
+    ({"mode": "LMData", "min_sequence_len": 9, "pack_sequences": False},
+     {"task": "lm", "min_tokens": 9}),
+    (FIM | {"max_seq_length": 4_096},
+     {"task": "fim", "fim_context": 4_096, "fim_prefix": "<prefix>", "fim_middle": "<middle>",
+      "fim_suffix": "<suffix>"}),
+    ({"tokenizer_type": "HuggingFaceTokenizer", "huggingface_tokenizer": "folder"},
+     {"task": "lm", "tokenizer": "hf:folder"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "expected"), TRANSLATED)
 def test_what_is_an_option(given: dict[str, Any], expected: dict[str, Any]) -> None:
     assert translate(TOKENIZER | given).options == {"tokenizer": "hf:t.json"} | expected
 
@@ -180,9 +177,7 @@ SHIPPED: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("content", "expected"), SHIPPED)
-def test_the_forms_of_shipped_files(
-    tmp_path: Path, content: dict[str, Any], expected: dict[str, Any]
-) -> None:
+def test_the_forms_of_shipped_files(tmp_path: Path, content: Any, expected: Any) -> None:
     made = read(tmp_path, content)
     assert made.options == {"ftfy": True, "normalize": "NFC"} | WRITTEN | expected
 
@@ -191,20 +186,20 @@ PACKED = file("finetuning", hook("chat_read_hook", **CHAT), use_vsl=True, pack_s
 OWN = {"custom_tokenizer": "my.module:Llama", "tokenizer_params": {"token": "x"}}
 
 
-@pytest.mark.parametrize(
-    ("content", "note"),
-    [
-        (TOKENIZER | {"max_seq_length": 2048}, "pack(seq_len=2048)"),
-        (TOKENIZER | {"pack_sequences": True}, "strategy='concat'"),
-        (TOKENIZER | {"mode": "LMData_VSL", "pack_sequences": True}, "strategy='best_fit'"),
-        (TOKENIZER | {"mode": "DPO", "max_prompt_length": 256}, "pairs(max_prompt=256)"),
-        (TOKENIZER | {"ftfy_normalizer": "NFC"}, "use_ftfy is off"),
-        (TOKENIZER | {"mode": "DPO", "short_seq_prob": 0.2}, "not needed: DPO does not read it"),
-        (PACKED, "strategy='best_fit'"),
-        (file("pretraining", TEXT, OWN), "my.module:Llama is not run: name the tok"),
-        (file("finetuning", PAIRS), "sep_token: not in the file"),
-    ],
-)
+NOTED: list[Any] = [
+    (TOKENIZER | {"max_seq_length": 2048}, "pack(seq_len=2048)"),
+    (TOKENIZER | {"pack_sequences": True}, "strategy='concat'"),
+    (TOKENIZER | {"mode": "LMData_VSL", "pack_sequences": True}, "strategy='best_fit'"),
+    (TOKENIZER | {"mode": "DPO", "max_prompt_length": 256}, "pairs(max_prompt=256)"),
+    (TOKENIZER | {"ftfy_normalizer": "NFC"}, "use_ftfy is off"),
+    (TOKENIZER | {"mode": "DPO", "short_seq_prob": 0.2}, "not needed: DPO does not read it"),
+    (PACKED, "strategy='best_fit'"),
+    (file("pretraining", TEXT, OWN), "my.module:Llama is not run: name the tok"),
+    (file("finetuning", PAIRS), "sep_token: not in the file"),
+]
+
+
+@pytest.mark.parametrize(("content", "note"), NOTED)
 def test_what_is_decided_later_or_unneeded_is_said(tmp_path: Path, content: Any, note: str) -> None:
     made = read(tmp_path, content)
     assert [one for one in made.notes if note in one], made.notes

@@ -11,14 +11,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.foreign import export as exporting
 from jaxdata.testing import write_dataset
 from tests import commands
-from tests.dataset.documents.test_foreign import (
-    WRITERS,
-    Documents,
-    assert_holds,
-    made,
-    only_source,
-    write_megatron,
-)
+from tests.dataset.documents.test_foreign import WRITERS, assert_holds, made, only_source
 from tests.storage.buckets.conftest import server
 from tests.storage.servers import BucketServer
 
@@ -31,7 +24,7 @@ def _many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "_TOKENS_AT_ONCE", 50)
 
 
-def ours(folder: Path, documents: Documents, masks: Documents | None = None) -> Any:
+def ours(folder: Path, documents: Any, masks: Any = None) -> Any:
     given = {} if masks is None else {"masks": {"train/web": masks}}
     return write_dataset(folder, {"train/web": documents}, **given).source("train", "web")
 
@@ -72,8 +65,7 @@ def test_documents_are_exported_to_a_bucket(server: BucketServer, tmp_path: Path
     documents, url = jaxdata.ArrayDocuments(made()), server.url("rows/deep/mine")
     local = jaxdata.export(documents, tmp_path / "mine", format="megatron")
     remote = jaxdata.export(documents, url, format="megatron")
-    assert remote.files == [f"{url}.bin", f"{url}.idx"]
-    assert remote.bytes == local.bytes
+    assert (remote.files, remote.bytes) == ([f"{url}.bin", f"{url}.idx"], local.bytes)
     for suffix in (".bin", ".idx"):
         expected = (tmp_path / f"mine{suffix}").read_bytes()
         assert server.read(f"rows/deep/mine{suffix}") == expected
@@ -102,16 +94,16 @@ def test_other_masks_are_refused(where: int, tmp_path: Path) -> None:
             jaxdata.export(source, tmp_path / "other", format=format_, eod_id=0)
 
 
-@pytest.mark.parametrize(
-    ("documents", "eod", "expected"),
-    [
-        ([[1, 0], [2, 3], [4, 0]], 0, "document 1 of documents does not end with its only EOD, 0"),
-        ([[1, 0], [2, 0, 3, 0]], 0, "document 1 of documents does not end with its only EOD"),
-        ([[1, 0], [], [4, 0]], 0, "document 1 of documents does not end with its only EOD"),
-        ([[1, 0]], None, "separate documents by EOD: pass its id as --eod-id or eod_id="),
-        ([[1, 0], range(1, 121)], 0, ""),  # the last may lack it
-    ],
-)
+ENDS: list[Any] = [
+    ([[1, 0], [2, 3], [4, 0]], 0, "document 1 of documents does not end with its only EOD, 0"),
+    ([[1, 0], [2, 0, 3, 0]], 0, "document 1 of documents does not end with its only EOD"),
+    ([[1, 0], [], [4, 0]], 0, "document 1 of documents does not end with its only EOD"),
+    ([[1, 0]], None, "separate documents by EOD: pass its id as --eod-id or eod_id="),
+    ([[1, 0], range(1, 121)], 0, ""),  # the last may lack it
+]
+
+
+@pytest.mark.parametrize(("documents", "eod", "expected"), ENDS)
 def test_nanogpt_needs_eod(documents: Any, eod: int | None, expected: str, tmp_path: Path) -> None:
     source, given = jaxdata.ArrayDocuments(documents), {"format": "nanogpt", "eod_id": eod}
     if not expected:
@@ -125,7 +117,7 @@ def test_nanogpt_needs_eod(documents: Any, eod: int | None, expected: str, tmp_p
 
 
 def test_empty_documents_and_side_arrays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    source = only_source(write_megatron(tmp_path / "was", [np.array([1]), np.array([], int)]))
+    source = only_source(WRITERS["megatron"](tmp_path / "was", [np.array([1]), np.array([], int)]))
     side = jaxdata.ArrayDocuments([[5, 6, 0]], name="web", side={"weight": [np.ones(3)]})
     for format_ in ("megatron", "gpts"):
         for given, lengths in (source, [1, 0]), (jaxdata.ArrayDocuments([]), []), (side, [3]):

@@ -25,6 +25,7 @@ from tests.test_golden import FORMAT_2, PHASES
 
 __all__ = ["server"]
 
+Patch = pytest.MonkeyPatch
 Row = dict[str, np.ndarray[Any, Any]]
 
 
@@ -77,10 +78,8 @@ def test_three_lines_of_numpy_read_what_the_loader_delivers(config: str, tmp_pat
     expected = loaded(config)
     assert_same_rows([{name: row[name] for name in dtype.names} for row in rows], expected)
     # Nothing else lies in a record, and the order of the arrays is that of the batch.
-    assert all(
-        record == b"".join(array.tobytes() for array in row.values())
-        for record, row in zip(records(tmp_path / "rows"), expected, strict=True)
-    )
+    written = [b"".join(array.tobytes() for array in row.values()) for row in expected]
+    assert records(tmp_path / "rows") == written
 
 
 @pytest.mark.parametrize("layout", ["maxtext", "hf", "megatron"])
@@ -106,9 +105,7 @@ def test_extras_are_written_where_they_are_asked_for(tmp_path: Path, record_form
     assert assert_same_batches(read, jaxdata.Loader(rows, **given, **whole)) > 5
 
 
-def test_a_state_knows_which_rows_it_is_of(
-    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_knows_which_rows_it_is_of(config: str, tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr("jaxdata.foreign.materialize._BATCH_BYTES", 9_000)  # eight rows
     loaders = []
     for seed in (0, 1):
@@ -187,7 +184,7 @@ def killing_once(batch: Row) -> Row:
 
 
 def test_a_killed_worker_is_named_and_its_work_done_again(
-    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: str, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     rows = jaxdata.load(config).rows
     monkeypatch.setenv("JAXDATA_TEST_KILLED", f"{os.getpid()}:{tmp_path / 'mark'}")

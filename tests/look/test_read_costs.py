@@ -11,7 +11,7 @@ import jaxdata
 from jaxdata.dataset.opening import ConvertedDocuments
 from jaxdata.dataset.records import file_offset
 from jaxdata.feed.batches import warn_of_downloads
-from jaxdata.look.strategies import read_costs, total
+from jaxdata.look.read_costs import read_costs, total
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
 from tests import builders
 from tests.commands import described, run

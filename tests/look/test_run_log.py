@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.look.report.curves import LoggedRun, logged_shares, run_curves
+from jaxdata.look.report.curves import LoggedRun, RunCurves, ShareCurves
 
 
 def told(*records: dict[str, Any]) -> LoggedRun:
@@ -65,7 +65,7 @@ def test_validations_and_restarts_lie_after_their_steps() -> None:
         {"event": "end", "status": "halted"},
     )
     assert [(each.steps, each.loss) for each in run.scores] == [(0, 9.0), (2, 1.0)]
-    lines = run_curves(run, None, None)
+    lines = RunCurves.of(run, None, None)
     assert (lines.unit, lines.scores) == ("steps", [(0.0, 9.0), (2.0, 1.0)])
     assert [event[3] for event in lines.events] == ["resumed at step 2", "halted"]
 
@@ -85,7 +85,7 @@ HOSTILE = [
 @given(st.permutations(HOSTILE))
 def test_whatever_stands_in_a_log_is_passed_over(records: list[dict[str, Any]]) -> None:
     run = told(*records)
-    assert run_curves(run, logged_shares(run), None).end >= 0
+    assert RunCurves.of(run, ShareCurves.of_log(run), None).end >= 0
     assert (run.not_finite, run.done) == (2, len(run.points))
 
 

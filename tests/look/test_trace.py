@@ -4,7 +4,6 @@ import csv
 import json
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,7 +108,7 @@ def test_every_document_is_where_it_was_emitted(config: Path, kind: str) -> None
             seen[f"{'' if kind == 'crop' else 'train/'}{name}", number].append(place)
     tracer = Tracer(opened(), None)
     every = [(name, n) for name in tracer.names for n in range(len(tracer.documents(name)))]
-    found = {whose: told([asdict(piece) for piece in tracer.pieces(*whose)]) for whose in every}
+    found = {whose: told(tracer.pieces(*whose)) for whose in every}
     assert {whose: places for whose, places in found.items() if places} == seen
 
 

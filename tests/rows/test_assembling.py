@@ -1,7 +1,7 @@
 """Batches of any segments of any documents, against an oracle that goes from slot to slot."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,9 +36,8 @@ class Source:
     documents: jaxdata.ArrayDocuments = field(init=False)
 
     def __post_init__(self) -> None:
-        self.documents = jaxdata.ArrayDocuments(
-            self.tokens, self.masks, side={"weight": self.weights}
-        )
+        side = {"weight": self.weights}
+        self.documents = jaxdata.ArrayDocuments(self.tokens, self.masks, side=side)
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,7 @@ class GivenRows(RowTable):
 
     def segments(self, rows: Ints) -> Segments:
         found = [(at, each) for at, row in enumerate(rows.tolist()) for each in self.rows[row]]
-        columns = [
-            (at, each.source, each.document, each.start, each.slots, each.context)
-            for at, each in found
-        ]
+        columns = [(at, *astuple(each)) for at, each in found]
         return Segments(*np.array(columns, np.int64).reshape(-1, 6).T)
 
 
@@ -99,10 +95,8 @@ def row_of(sources: list[Source], row: list[Segment], shape: RowShape) -> Any:
         while len(found["inputs"]) % shape.multiple:
             for name, nothing in padding.items():
                 found[name].append(nothing)
-    return {
-        name: found[name] + [nothing] * (shape.seq_len - len(found[name]))
-        for name, nothing in padding.items()
-    }
+    left = shape.seq_len - len(found["inputs"])
+    return {name: found[name] + [nothing] * left for name, nothing in padding.items()}
 
 
 @st.composite
@@ -162,9 +156,7 @@ def expected(case: Any, batch: Ints, batch_size: int) -> dict[str, np.ndarray]:
 
 
 @given(_cases(), st.integers(1, 4), st.lists(st.sampled_from(EXTRAS), unique=True))
-def test_every_slot_holds_what_its_segment_says(
-    case: Any, batch_size: int, extras: list[str]
-) -> None:
+def test_each_slot_holds_what_its_segment_says(case: Any, batch_size: int, extras: Any) -> None:
     table, asked = GivenRows(*case), batches_of(len(case[1]), batch_size)
     made = list(reading.assemble(table, asked, batch_size, extras))
     assert len(made) == len(asked)

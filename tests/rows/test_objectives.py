@@ -10,13 +10,8 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError, StateMismatch
-from jaxdata.rows.objectives import (
-    FillInTheMiddle,
-    MaskedTokens,
-    NextTokens,
-    SpanCorruption,
-    check_objective,
-)
+from jaxdata.rows import objectives
+from jaxdata.rows.objectives import FillInTheMiddle, MaskedTokens, NextTokens, SpanCorruption
 from jaxdata.testing import assert_same_batches, assert_same_on_hosts
 from tests.builders import documents
 from tests.builders import run as written
@@ -61,9 +56,7 @@ def pairs(before: Batch, after: Batch) -> Iterator[tuple[list[int], list[int], l
 
 
 @given(st.integers(0, 99), st.sampled_from([("best_fit", 0), ("best_fit", 8), ("concat", 0)]))
-def test_middles_are_filled_in_and_all_tokens_but_three_are_trained(
-    seed: int, packed: tuple[str, int]
-) -> None:
+def test_middles_are_filled_in_and_all_tokens_but_three_are_trained(seed: int, packed: Any) -> None:
     batch = batch_of(seed, *packed)
     orders = set()
     for tokens, others, loss in pairs(batch, FillInTheMiddle(**FIM, rate=1, seed=seed)(batch)):
@@ -72,8 +65,7 @@ def test_middles_are_filled_in_and_all_tokens_but_three_are_trained(
             assert tokens == others
             continue
         places = [others.index(FIM[name]) for name in ("prefix", "suffix", "middle")]
-        assert places == sorted(places)
-        assert places[0] == 0
+        assert (places, places[0]) == (sorted(places), 0)
         parts = [others[a + 1 : b] for a, b in zip(places, [*places[1:], -1], strict=True)]
         if places[1] == 1:  # the suffix comes first, and the middle follows the prefix
             assert parts[2] + parts[1] == tokens[:-4]
@@ -85,9 +77,7 @@ def test_middles_are_filled_in_and_all_tokens_but_three_are_trained(
 
 
 @given(st.integers(0, 99), st.integers(1, 4), st.sampled_from([0.1, 0.3, 0.9]))
-def test_spans_stand_behind_what_is_left_and_only_they_have_loss(
-    seed: int, length: int, rate: float
-) -> None:
+def test_only_spans_have_loss_behind_what_is_left(seed: int, length: int, rate: float) -> None:
     batch = batch_of(seed)
     made = SpanCorruption(sentinels=SENTINELS, rate=rate, length=length, seed=seed)(batch)
     for tokens, others, loss in pairs(batch, made):
@@ -120,12 +110,13 @@ def test_a_span_may_begin_at_every_place_that_has_room() -> None:
 
 
 def test_settings_that_are_not_given_are_those_that_papers_take() -> None:
+    check = objectives.check_objective
     fim = {"seed": 0, "rate": 0.5, "spm_rate": 0.5, **FIM}
-    assert check_objective({"fim": FIM}).facts() == {"objective": {"fim": fim}}
-    span = check_objective({"span": {"sentinels": SENTINELS}}).facts()["objective"]["span"]
+    assert check({"fim": FIM}).facts() == {"objective": {"fim": fim}}
+    span = check({"span": {"sentinels": SENTINELS}}).facts()["objective"]["span"]
     assert (span["seed"], span["rate"], span["length"]) == (0, 0.15, 3)
     mask = {"seed": 0, "rate": 0.15, "token": 9}
-    assert check_objective({"mask": {"token": 9}}).facts() == {"objective": {"mask": mask}}
+    assert check({"mask": {"token": 9}}).facts() == {"objective": {"mask": mask}}
 
 
 @given(st.integers(0, 99))
@@ -178,19 +169,13 @@ def test_every_slot_predicts_the_next_tokens_of_its_document(seed: int, count: i
     assert not made["mtp_targets"][padding].any()
 
 
-GIVEN = [
-    {"mtp": 3},
-    {"fim": FIM},
-    {"span": {"sentinels": SENTINELS}},
-    {"mask": {"token": 9_000, "rate": "uniform"}},
-]
+MASK = {"token": 9_000, "rate": "uniform"}
+GIVEN = [{"mtp": 3}, {"fim": FIM}, {"span": {"sentinels": SENTINELS}}, {"mask": MASK}]
 ROWS = jaxdata.pack(jaxdata.ArrayDocuments(documents(60, longest=70)), seq_len=32)
 
 
 @pytest.mark.parametrize("objective", GIVEN, ids=lambda each: next(iter(each)))
-def test_a_row_is_a_function_of_its_number_and_the_epoch_on_any_hosts(
-    objective: dict[str, Any],
-) -> None:
+def test_a_row_is_a_function_of_its_number_and_the_epoch_on_any_hosts(objective: Any) -> None:
     def make(rows: Any = ROWS, **given: Any) -> jaxdata.Loader:
         return jaxdata.Loader(rows, batch_size=8, objective=objective, reiterable=True, **given)
 
@@ -218,16 +203,16 @@ def test_a_config_names_tokens_by_their_text(tmp_path: Any) -> None:
         jaxdata.load(path, loader={"objective": {"mask": {"token": "<mask>"}}})
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"bert": {}}, "expected one of mtp, fim, span, mask with its settings, such as"),
-        ({"fim": 3}, "expected the settings of fim by name, got 3"),
-        ({"mtp": 1}, "tokens=1: expected at least 2"),
-        ({"fim": {"prefix": 1, "suffix": 2}}, "middle is missing: it is required"),
-        ({"mask": {"token": "<m>"}}, "token='<m>' is a text, which only a config may have"),
-    ],
-)
+WRONG: list[Any] = [
+    ({"bert": {}}, "expected one of mtp, fim, span, mask with its settings, such as"),
+    ({"fim": 3}, "expected the settings of fim by name, got 3"),
+    ({"mtp": 1}, "tokens=1: expected at least 2"),
+    ({"fim": {"prefix": 1, "suffix": 2}}, "middle is missing: it is required"),
+    ({"mask": {"token": "<m>"}}, "token='<m>' is a text, which only a config may have"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), WRONG)
 def test_what_is_no_objective_is_refused_in_words(given: Any, says: str) -> None:
     with pytest.raises(InputError) as refused:
         jaxdata.Loader(ROWS, batch_size=4, objective=given)

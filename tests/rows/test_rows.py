@@ -44,8 +44,7 @@ def test_they_are_a_map_dataset() -> None:
 
 def test_an_epoch_is_repeated_a_whole_number_of_times_and_indices_have_64_bits() -> None:
     assert [rows_of_epochs(5, times) for times in (1, 3, None)] == [5, 15, sys.maxsize]
-    assert rows_of_epochs(0, None) == 0
-    assert rows_of_epochs(sys.maxsize, 1) == sys.maxsize
+    assert (rows_of_epochs(0, None), rows_of_epochs(sys.maxsize, 1)) == (0, sys.maxsize)
     for times in (0, -1, 1.5, "2"):
         with pytest.raises(InputError, match="expected a whole number of epochs of at least 1, or"):
             rows_of_epochs(5, times)
@@ -64,16 +63,13 @@ def test_nothing_packs_to_no_rows() -> None:
         assert len(rows) == len(rows.repeat()) == 0
 
 
-POOLS = {"chunk_bytes": 200, "block_bytes": 800}
-WEB, CODE = (
-    jaxdata.ArrayDocuments(documents(count, longest=90), name=name)
-    for count, name in ((500, "web"), (200, "code"))
-)
+WEB = jaxdata.ArrayDocuments(documents(500, longest=90), name="web")
+CODE = jaxdata.ArrayDocuments(documents(200, longest=90), name="code")
 
 
 def test_evaluation_megatron_and_single_documents_are_never_sorted(tmp_path: Path) -> None:
     opened = write_dataset(tmp_path / "d", {"val/web": documents(200)})
-    lanes = jaxdata.pack(WEB, seq_len=32, **POOLS, lanes=8)
+    lanes = jaxdata.pack(WEB, seq_len=32, chunk_bytes=200, block_bytes=800, lanes=8)
     never = {
         "evaluation": jaxdata.evaluation_rows(opened, "val", seq_len=32),
         "megatron": jaxdata.rows.megatron.gpt(WEB, seq_len=32, seed=1),
@@ -147,12 +143,10 @@ def test_every_epoch_has_every_pair_in_its_own_order() -> None:
     np.testing.assert_equal(rows[25], rows.repeat(3)[25])
 
 
-@given(
-    prompt=st.integers(1, 40),
-    answers=st.tuples(st.integers(1, 40), st.integers(1, 40)),
-    seq_len=st.integers(1, 50),
-    data=st.data(),
-)
+SIZE = st.integers(1, 40)
+
+
+@given(SIZE, st.tuples(SIZE, SIZE), st.integers(1, 50), st.data())
 def test_what_is_kept_is_the_end_of_the_prompt_and_the_begin_of_the_answers(
     prompt: int, answers: tuple[int, int], seq_len: int, data: st.DataObject
 ) -> None:
@@ -164,10 +158,8 @@ def test_what_is_kept_is_the_end_of_the_prompt_and_the_begin_of_the_answers(
         longest = seq_len + 1 - max_prompt
     prompts = [*range(1, prompt + 1)]
     ids = [[1000 * (k + 1) + n for n in range(length)] for k, length in enumerate(answers)]
-    docs = [
-        jaxdata.ArrayDocuments([prompts + one], masks=[[0] * prompt + [1] * len(one)])
-        for one in ids
-    ]
+    sides = [([prompts + one], [[0] * prompt + [1] * len(one)]) for one in ids]
+    docs = [jaxdata.ArrayDocuments(tokens, masks) for tokens, masks in sides]
     row = jaxdata.pairs(*docs, seq_len=seq_len, max_prompt=max_prompt)[0]
     for name, answer in zip(("chosen", "rejected"), ids, strict=True):
         expected = prompts[-kept:] + answer[:longest]

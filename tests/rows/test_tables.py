@@ -32,9 +32,7 @@ def test_a_table_says_what_most_tables_say() -> None:
 
 
 @given(st.integers(0, 3000), st.sampled_from([1, 2, 8, 512]), st.data())
-def test_lanes_are_a_bijection_that_spreads_rows(
-    rows: int, count: int, data: st.DataObject
-) -> None:
+def test_lanes_are_a_bijection_that_spreads_rows(rows: int, count: int, data: Any) -> None:
     lanes, all_rows = Lanes(rows, count), np.arange(rows)
     position = lanes.position(all_rows)
     assert sorted(position.tolist()) == all_rows.tolist()
@@ -55,10 +53,8 @@ def test_lanes_are_a_bijection_that_spreads_rows(
 @given(_cases(), st.integers(1, 9))
 def test_the_work_of_a_row_is_what_its_slots_see_within_the_window(case: Any, window: int) -> None:
     rows = case[1]
-    expected = [
-        sum(min(2 * slot + 1, 2 * window) for each in row for slot in range(each.slots))
-        for row in rows
-    ]
+    slots = [[slot for each in row for slot in range(each.slots)] for row in rows]
+    expected = [sum(min(2 * slot + 1, 2 * window) for slot in row) for row in slots]
     assert GivenRows(*case).row_work(np.arange(len(rows)), window).tolist() == expected
 
 
@@ -93,9 +89,7 @@ def stored(name: str, lengths: list[int], is_far: bool) -> Any:
 
 
 @given(_cases(), st.lists(st.booleans(), min_size=3, max_size=3), st.booleans())
-def test_what_lies_in_buckets_is_told_source_by_source(
-    case: Any, far: list[bool], weighs: bool
-) -> None:
+def test_what_lies_in_buckets_is_told_by_source(case: Any, far: list[bool], weighs: bool) -> None:
     sources, rows, *_ = case
     table: Any = GivenRows(*case)
     table.documents = []
@@ -103,17 +97,14 @@ def test_what_lies_in_buckets_is_told_source_by_source(
         documents = stored(f"source {at}", [*map(len, source.tokens)], far[at])
         documents.side = {"weight": stored(f"source {at} weight", [], far[at])}
         table.documents.append(documents)
-    found = [
-        *far_ranges(table, np.arange(len(rows)), ["document", "target_weight"] if weighs else ())
-    ]
+    extras = ["document", "target_weight"] if weighs else ()
+    found = [*far_ranges(table, np.arange(len(rows)), extras)]
     expected = list[Any]()
     for at, source in enumerate(sources):
         mine = [each for row in rows for each in row if each.source == at]
         lengths = [len(source.tokens[each.document]) - each.start for each in mine]
-        asked = [
-            (each.document, each.start, min(each.slots + 1, length))
-            for each, length in zip(mine, lengths, strict=True)
-        ]
+        pairs = zip(mine, lengths, strict=True)
+        asked = [(each.document, each.start, min(each.slots + 1, n)) for each, n in pairs]
         if far[at] and mine:
             names = ["", " weight"] if weighs else [""]
             expected += [(f"source {at}{name}", asked) for name in names]

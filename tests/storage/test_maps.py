@@ -3,6 +3,7 @@
 import gc
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,9 +70,7 @@ RANGES = st.tuples(st.integers(0, FILES - 1), st.integers(0, SIZE), st.integers(
 @pytest.mark.usefixtures("few")
 @settings(max_examples=30)
 @given(st.lists(st.lists(RANGES, max_size=60), max_size=12))
-def test_ranges_are_right_and_maps_few(
-    folder: Path, gathers: list[list[tuple[int, int, int]]]
-) -> None:
+def test_ranges_are_right_and_maps_few(folder: Path, gathers: Any) -> None:
     store = LocalStore(folder)
     for ranges in gathers:
         assert gather(store, *ranges).each() == [CONTENT[file][a:b] for file, a, b in ranges]
@@ -91,9 +90,7 @@ def test_whole_files(tmp_path: Path, size: int, room: int, monkeypatch: pytest.M
     assert data == content
 
 
-def test_a_file_that_the_kernel_does_not_map_is_read_by_ranges(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_not_mapped_is_read_by_ranges(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(local, "_libc", SimpleNamespace(mmap=lambda *_: local._FAILED))
     end = 2**33  # more than is read whole
     with (tmp_path / "large").open("wb") as file:

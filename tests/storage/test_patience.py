@@ -91,9 +91,10 @@ def test_errors_of_obstore_are_what_the_service_said() -> None:
     assert Failed.of(FileNotFoundError("none")).status == 404
 
 
-@pytest.mark.parametrize(
-    "denied", [DENIED, Failed("401 Unauthorized", 401), Failed("400: ExpiredToken", 400)]
-)
+DENIALS = [DENIED, Failed("401 Unauthorized", 401), Failed("400: ExpiredToken", 400)]
+
+
+@pytest.mark.parametrize("denied", DENIALS)
 def test_what_was_allowed_may_be_refused_for_a_while(denied: Failed, monkeypatch: Patch) -> None:
     assert request(b"content").result()
     assert request(denied, denied, b"content").result() == b"content"
@@ -110,14 +111,14 @@ def test_what_was_allowed_may_be_refused_for_a_while(denied: Failed, monkeypatch
         assert asked.tries == 1, "it was allowed to read, and a URL has its credentials in it"
 
 
-@pytest.mark.parametrize(
-    ("url", "service"),
-    [
-        ("gs://bkt/a", "https://storage.googleapis.com"),
-        ("https://host/a", "https://host"),
-        ("s3://bkt/a", "http://minio:9000 (AWS_S3_ENDPOINT_URL)"),
-    ],
-)
+SERVICES = [
+    ("gs://bkt/a", "https://storage.googleapis.com"),
+    ("https://host/a", "https://host"),
+    ("s3://bkt/a", "http://minio:9000 (AWS_S3_ENDPOINT_URL)"),
+]
+
+
+@pytest.mark.parametrize(("url", "service"), SERVICES)
 def test_a_service_that_never_answers_is_named_sooner_than_one_that_has(
     url: str, service: str, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
 ) -> None:

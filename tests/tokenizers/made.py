@@ -50,13 +50,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "deepseek": {"pre_tokenizer": sequence(*map(rule, DEEPSEEK), BYTES)},
     "smollm": {"pre_tokenizer": sequence(DIGITS, {**BYTE_LEVEL, "use_regex": True})},
 }
-ADDED = [
-    ("<|endoftext|>", {"special": True}),
-    ("  ", {}),
-    ("    ", {}),
-    ("<tool>", {"normalized": False}),
-    ("<tool>er", {"normalized": False, "special": True}),
-]
+RAW, SPECIAL = {"normalized": False}, {"special": True}
+ADDED = {"<|endoftext|>": SPECIAL, "  ": {}, "    ": {}, "<tool>": RAW, "<tool>er": RAW | SPECIAL}
 
 
 @cache
@@ -79,7 +74,7 @@ def settings(family: str = "gpt2", **model: Any) -> dict[str, Any]:
     first = max(made["model"]["vocab"].values()) + 1
     made["added_tokens"] = [
         {"id": first + n, "content": text, **flags, "normalized": True} | given
-        for n, (text, given) in enumerate(ADDED)
+        for n, (text, given) in enumerate(ADDED.items())
     ]
     return made | changes
 

@@ -25,19 +25,7 @@ from jaxdata.tokenizers import CannotEncode, Tokenizer
 from jaxdata.tokenizers.base import CL100K_SPLIT
 from jaxdata.tokenizers.encoders import choice, fast
 from jaxdata.tokenizers.encoders.base import CodePoints, EncoderDiffers, Refused, shown
-from jaxdata.tokenizers.encoders.choice import (
-    Choice,
-    EncodingSummary,
-    GuardedEncoder,
-    Verdict,
-    attach,
-    choose,
-    hard_texts,
-    keep_verdict,
-    kept_verdict,
-    library_of,
-    refuse,
-)
+from jaxdata.tokenizers.encoders.choice import Choice, Verdict, attach, choose, hard_texts
 from jaxdata.tokenizers.encoders.fast import FastokensEncoder, check_parts
 from tests.tokenizers.made import (
     BYTES,
@@ -53,6 +41,7 @@ from tests.tokenizers.made import (
     tokenizer,
 )
 
+Patch = pytest.MonkeyPatch
 PLAIN = {"type": "ByteLevel", "add_prefix_space": False}
 RULE = rule(CL100K_SPLIT)
 
@@ -85,27 +74,25 @@ def steps(*parts: dict[str, Any]) -> dict[str, Any]:
     return {"pre_tokenizer": sequence(*parts)}
 
 
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
-        ({"model": {"type": "Unigram"}}, "its model is 'Unigram', not BPE"),
-        ({"normalizer": {"type": "Lowercase"}}, "its normalizer is 'Lowercase'; NFC is the only"),
-        ({"pre_tokenizer": None}, "its way of splitting is not known: none"),
-        (steps({"type": "ByteLevel"}), 'not known: {"type": "ByteLevel"}'),
-        (steps({**DIGITS, "individual_digits": False}, PLAIN), 'not known: {"type": "Digits"'),
-        (steps({**RULE, "invert": True}, BYTES), 'not known: {"type": "Split"'),
-        ({"pre_tokenizer": split(CL100K_SPLIT, "Removed")}, 'not known: {"type": "Split"'),
-        (steps({**RULE, "pattern": {"Regex": "a" * 90}}, BYTES), f"not known: {'a' * 60}$"),
-    ],
-)
+UNKNOWN: list[Any] = [
+    ({"model": {"type": "Unigram"}}, "its model is 'Unigram', not BPE"),
+    ({"normalizer": {"type": "Lowercase"}}, "its normalizer is 'Lowercase'; NFC is the only"),
+    ({"pre_tokenizer": None}, "its way of splitting is not known: none"),
+    (steps({"type": "ByteLevel"}), 'not known: {"type": "ByteLevel"}'),
+    (steps({**DIGITS, "individual_digits": False}, PLAIN), 'not known: {"type": "Digits"'),
+    (steps({**RULE, "invert": True}, BYTES), 'not known: {"type": "Split"'),
+    ({"pre_tokenizer": split(CL100K_SPLIT, "Removed")}, 'not known: {"type": "Split"'),
+    (steps({**RULE, "pattern": {"Regex": "a" * 90}}, BYTES), f"not known: {'a' * 60}$"),
+]
+
+
+@pytest.mark.parametrize(("changed", "reason"), UNKNOWN)
 def test_a_part_that_is_not_known_is_refused(changed: dict[str, Any], reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         check_parts(settings("neox") | changed)
 
 
-def test_fastokens_is_of_one_version_and_leaves_what_it_fails_on_to_the_library(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_fastokens_is_of_one_version_and_leaves_what_it_fails_on(monkeypatch: Patch) -> None:
     found = FastokensEncoder.__new__(FastokensEncoder)
     for error, raised in (ValueError("no"), CannotEncode), (MemoryError(), MemoryError):
         found._encode = mock.Mock(side_effect=error)
@@ -157,10 +144,7 @@ def test_a_trial_has_the_same_hard_texts_each_token_and_every_character_of_pytho
     assert not {"\u0378", "\ud800", "\U000f0000", "\U0010ffff"} & {*known}
 
 
-Wrong = Callable[[str], bool]
-
-
-def tried(known: str, hard: Sequence[str], *errs: Wrong) -> Verdict:
+def tried(known: str, hard: Sequence[str], *errs: Callable[[str], bool]) -> Verdict:
     """A trial of some characters and texts, of a double that errs; it says how far it is."""
     done: list[tuple[int, int]] = []
     bar = nullcontext(lambda *some: done.append(some))
@@ -200,23 +184,21 @@ def test_a_thousand_characters_may_differ_and_none_of_ascii() -> None:
 
 
 def test_a_verdict_is_kept_by_both_versions_and_the_files_and_made_again_if_damaged() -> None:
-    made, verdict = tokenizer(settings()), Verdict(left=((3, 4),))
-    keep_verdict(made, ("a 1", "b 1"), verdict)
-    assert kept_verdict(made, ("a 1", "b 1")) == verdict
+    made, verdict, kept = tokenizer(settings()), Verdict(left=((3, 4),)), choice.kept_verdict
+    choice.keep_verdict(made, ("a 1", "b 1"), verdict)
+    assert kept(made, ("a 1", "b 1")) == verdict
     other = settings()
     other["added_tokens"][1]["content"] = "   "
-    assert kept_verdict(tokenizer(other), ("a 1", "b 1")) is None
-    assert kept_verdict(made, ("a 2", "b 1")) is kept_verdict(made, ("a 1", "b 2")) is None
+    assert kept(tokenizer(other), ("a 1", "b 1")) is None
+    assert kept(made, ("a 2", "b 1")) is kept(made, ("a 1", "b 2")) is None
     with mock.patch.object(unicodedata, "unidata_version", "99.0"):
-        assert kept_verdict(made, ("a 1", "b 1")) is None
+        assert kept(made, ("a 1", "b 1")) is None
     (file,) = Path(os.environ["JAXDATA_CACHE"]).rglob("*.json")
     file.write_text("{")
-    assert kept_verdict(made, ("a 1", "b 1")) is None
+    assert kept(made, ("a 1", "b 1")) is None
 
 
-def test_a_trial_is_made_once_and_where_it_is_worth_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_trial_is_made_once_and_where_it_is_worth_it(monkeypatch: Patch, caplog: Any) -> None:
     monkeypatch.setattr(choice, "_known", lambda: [*map(chr, range(128))])
     monkeypatch.setattr(choice, "hard_texts", lambda _: [])
     monkeypatch.setattr(choice, "ENCODERS", [double(lambda _: False)])
@@ -229,7 +211,7 @@ def test_a_trial_is_made_once_and_where_it_is_worth_it(
     assert choose(made, "fast", text_bytes=0) == choose(made, "auto", text_bytes=2**20) == found
     assert choose(made, "auto", text_bytes=2**20 - 1) == Choice(), "to make it takes longer"
     assert caplog.messages == ["trying double 1.0 on the tokenizer 'made': some seconds, once"]
-    refuse(made, EncoderDiffers("double 1.0", "x"))
+    choice.refuse(made, EncoderDiffers("double 1.0", "x"))
     says = "it gave other ids on a text: double 1.0 gives other ids than the library for 'x'"
     assert choose(made, "auto", text_bytes=many) == Choice(reason=f"fast: {says}")
     assert choose(made, "auto", text_bytes=many - 1) == Choice()
@@ -239,12 +221,12 @@ def test_a_trial_is_made_once_and_where_it_is_worth_it(
     assert choose(made, "auto", text_bytes=many).name == "fast", "it needs another trial"
 
 
-def test_what_is_not_to_be_had_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_to_be_had_says_so(monkeypatch: Patch) -> None:
     pytest.importorskip("fastokens", reason="the extra `fast` is not installed")
     made, bare = tokenizer(settings()), tokenizers.load("bytes")
     assert choose(bare, "auto", text_bytes=2**40) == Choice()
-    assert library_of("bytes") is None
-    assert library_of("hf") == f"tokenizers {choice.version('tokenizers')}"
+    assert choice.library_of("bytes") is None
+    assert choice.library_of("hf") == f"tokenizers {choice.version('tokenizers')}"
     unknown = tokenizer(settings() | {"pre_tokenizer": {"type": "Whitespace"}})
     assert choose(unknown, "auto", text_bytes=2**40).reason.startswith("fast: its way of splitting")
     monkeypatch.setitem(sys.modules, "fastokens", None)
@@ -258,9 +240,7 @@ def test_what_is_not_to_be_had_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
             choose(given_, asked, text_bytes=0)
 
 
-def test_a_worker_takes_the_library_where_it_has_not_what_was_chosen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_worker_that_lacks_what_was_chosen_takes_the_library(monkeypatch: Patch) -> None:
     made = tokenizer(settings())
     refusing = type("Refusing", (Double,), {"__init__": mock.Mock(side_effect=Refused("no"))})
     for kind, version, guards in (
@@ -275,13 +255,13 @@ def test_a_worker_takes_the_library_where_it_has_not_what_was_chosen(
     assert made.eod_id not in made.encode(["a<|endoftext|>b"])[0]
 
 
-def guard_of() -> tuple[GuardedEncoder, mock.Mock]:
+def guard_of() -> tuple[choice.GuardedEncoder, mock.Mock]:
     """What guards an encoder that errs on "%", fails on "!" and may not take "?"; the library."""
     made = tokenizers.load("bytes")
     library = mock.Mock(wraps=made)
     kind = double(lambda text: "%" in text, lambda text: "!" in text)
     chosen = Choice("fast", "double 1.0", ((ord("?"), ord("?")),))
-    return GuardedEncoder(kind(made), chosen, library), library
+    return choice.GuardedEncoder(kind(made), chosen, library), library
 
 
 SOME = ["", "one", "two words", "x" * 4_096, "y" * 4_097, "ab" * 5_000, "!", "a!", "?", "b?!"]
@@ -353,5 +333,6 @@ def test_a_summary_names_who_encoded_and_what_was_compared() -> None:
         ({"a 1": counts | {"left": 1_000}}, "", [f"{told}; 1,000 left to t 2"]),
         ({"a 1": counts, "": {}}, "", [told, "encoded by t 2"]),
     ):
-        assert [*EncodingSummary(library="t 2", counts=found, reason=reason).lines()] == lines
-    assert [*EncodingSummary(library=None, counts={"": {}, "b 1": {}}).lines()] == []
+        summary = choice.EncodingSummary(library="t 2", counts=found, reason=reason)
+        assert [*summary.lines()] == lines
+    assert [*choice.EncodingSummary(library=None, counts={"": {}, "b 1": {}}).lines()] == []

@@ -24,12 +24,8 @@ from tests.tokenizers.test_tokenizers import FILES
 from tests.tokenizers.test_training import TEXTS
 
 STRINGS = int(os.environ.get("JAXDATA_TEST_STRINGS", 2_000))  # 300,000 before a release
-LOSSLESS: dict[str, Any] = {
-    "normalization_rule_name": "identity",
-    "add_dummy_prefix": False,
-    "remove_extra_whitespaces": False,
-    "byte_fallback": True,
-}
+LOSSLESS: dict[str, Any] = {"normalization_rule_name": "identity", "byte_fallback": True}
+LOSSLESS |= {"add_dummy_prefix": False, "remove_extra_whitespaces": False}
 
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -44,12 +40,10 @@ MODELS: dict[str, dict[str, Any]] = {
 
 def trained(**options: Any) -> bytes:
     model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter("\n".join(TEXTS).split("\n")),
-        model_writer=model,
-        minloglevel=3,
-        **{"model_type": "bpe", "vocab_size": 700, "num_threads": 1, **options},
-    )
+    given = {"model_type": "bpe", "vocab_size": 700, "num_threads": 1, "minloglevel": 3} | options
+    lines = iter("\n".join(TEXTS).split("\n"))
+    train = sentencepiece.SentencePieceTrainer.train
+    train(sentence_iterator=lines, model_writer=model, **given)
     return model.getvalue()
 
 
@@ -175,13 +169,10 @@ def test_words_start_where_no_pair_is_joined(pairs: set[str], data: st.DataObjec
 
 
 WORDS = st.text("ab", min_size=1, max_size=3) | st.sampled_from(["w" * n for n in (15, 16, 17, 40)])
+BATCH = st.lists(WORDS | st.integers(0, 60).map(str), max_size=20)
 
 
-@given(
-    st.lists(st.lists(WORDS | st.integers(0, 60).map(str), max_size=20), max_size=6),
-    st.integers(6, 14),
-    st.sampled_from([2, 8, 2**20]),
-)
+@given(st.lists(BATCH, max_size=6), st.integers(6, 14), st.sampled_from([2, 8, 2**20]))
 @settings(max_examples=80)
 def test_a_table_keeps_words_until_full(batches: list[list[str]], room: int, slots: int) -> None:
     """Four words are taken at a time here; a full table forgets all; words of one hash differ."""

@@ -15,7 +15,7 @@ from buckets import BUCKET, made
 from harness import Line, Report, arguments, machine, parse
 
 import jaxdata
-from jaxdata.look.strategies import read_costs, total
+from jaxdata.look.read_costs import read_costs, total
 from tests.storage.servers import Faults, bucket_process
 
 HOST = """

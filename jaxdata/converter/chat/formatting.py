@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
-from jaxdata.base.errors import InputError, MissingExtra, WorkerDied, log
+from jaxdata.base.errors import InputError, WorkerDied, extra_module, log
 from jaxdata.base.processes import Worker
 from jaxdata.base.settings import setting
 from jaxdata.converter.chat.conversations import Conversation
@@ -84,7 +83,6 @@ def _turn_spans(conversation: Conversation, written: TurnSettings, eod: int) -> 
     return spans if spans[-1].content == eod else [*spans, Span(eod, False)]
 
 
-_TARGET = "jaxdata.converter.chat.sandbox:serve"
 _SECONDS = 4.0
 """CPU time of one rendering, about; what two hundred turns need is some milliseconds."""
 _MOST_ENDED = 3
@@ -125,10 +123,11 @@ class ChatTemplate:
         *,
         every_turn: bool = True,
     ) -> None:
-        if find_spec("jinja2") is None:
-            raise MissingExtra("chat", "jinja2")
+        extra_module("chat", "jinja2")
+        from jaxdata.converter.chat.sandbox import serve
+
         given = {"source": source, "variables": dict(variables), "special": tuple(special)}
-        self._start = partial(Worker, _TARGET, given | {"seconds": _SECONDS})
+        self._start = partial(Worker, serve, given | {"seconds": _SECONDS})
         self._ended = 0
         probe = Conversation.of([(role, content, role == "assistant") for role, content in _PROBE])
         try:

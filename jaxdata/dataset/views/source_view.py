@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import AnyInts, Ints, expand, merged
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.manifest import Amount, ViewAccount
+from jaxdata.dataset.manifest import Amount, ViewAccount, ViewEntry
 from jaxdata.dataset.views.kept_documents import KINDS, KeptDocuments, number_type
 
 _MOST_REASONS = 256
@@ -336,6 +336,12 @@ def _amounts(view: SourceView, reason: AnyInts, sizes: AnyInts, of: str) -> dict
     tokens = np.bincount(reason, sizes, len(view.reasons)).tolist()  # exact up to 2**53
     found = zip(view.reasons, counts, tokens, strict=True)
     return {name: Amount(**{of: count}, tokens=int(sum_)) for name, count, sum_ in found if count}
+
+
+def described_view(view: ViewEntry) -> dict[str, Any]:
+    """A view as plain JSON values: its size, its account and what it was made with."""
+    names = {"generation", "documents", "tokens", "fingerprint", "parameters", "account"}
+    return view.model_dump(include=names)
 
 
 def account_lines(account: ViewAccount) -> Iterator[str]:

@@ -3,15 +3,7 @@
 All is gathered once as plain values, then drawn.
 """
 
-from jaxdata.look.report.gathering import Report, Subject, add_run, gather
+from jaxdata.look.report.gathering import Subject, add_run, gather
 from jaxdata.look.report.page import check_installed, write_images, write_page
 
-__all__ = [
-    "Report",
-    "Subject",
-    "add_run",
-    "check_installed",
-    "gather",
-    "write_images",
-    "write_page",
-]
+__all__ = ["Subject", "add_run", "check_installed", "gather", "write_images", "write_page"]

@@ -88,7 +88,6 @@ class LoggedRun:
     waited: float = 0.0
     """seconds, in all processes of the log one after another"""
     _clock: tuple[float | None, int | None, float] = (None, None, 0.0)
-    _read: int = 0
     _lines: int = 0
 
     @classmethod
@@ -114,12 +113,8 @@ class LoggedRun:
         Returns whether there was anything.
         """
         assert self.path is not None
-        with self.path.open("rb") as file:
-            file.seek(self._read)
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.splitlines():
+        lines = self.path.read_bytes().split(b"\n")[self._lines : -1]
+        for line in lines:
             self._lines += 1
             try:
                 found = json.loads(line)
@@ -131,7 +126,7 @@ class LoggedRun:
                     'such as {"step": 0, "loss": 2.5, **loader.scalars()}. Give the log of a run'
                 )
             self.add(found)
-        return bool(whole)
+        return bool(lines)
 
     @property
     def done(self) -> int:
@@ -268,6 +263,60 @@ class ShareCurves:
     skipped_rows: int = 0
     events: Sequence[Event] = ()
 
+    @classmethod
+    def of(cls, loader: Loader, *, resumed: bool) -> Self:
+        """Those of a loader's run: up to its next row as it delivered them, then as planned."""
+        planned = row_table(loader.rows)
+        if planned is None:
+            raise InputError("only rows as pack and mix return them have shares to draw")
+        gaps = Skips(loader.get_state().get("skips", [])).gaps
+        events = _planned_events(planned, loader.next_row if resumed else None)
+        count = min(_PLACES, max(len(planned) // _ROWS_BETWEEN, 1))
+        changes = [*(row for row, _, _ in events), *(each.start for each in planned.intervals)]
+        rows = sorted({*np.linspace(0, len(planned), count + 1).astype(int).tolist(), *changes})
+        counts = [delivered(planned, gaps, row) for row in rows]
+        names = planned.names
+        totals = np.array([[each[name].trained_tokens for name in names] for each in counts])
+        intervals = planned_intervals(planned)
+        at = np.searchsorted([each.start for each in intervals], rows[:-1], side="right") - 1
+        asked = [intervals[number].shares for number in at.tolist()]
+        found = _between(names, totals)
+        before = dict(zip(rows, found["tokens"], strict=True))
+        so_far: dict[str, Any] = {"now": None}
+        if resumed:
+            now = loader.next_row
+            so_far["now"] = dict(zip(names, totals[rows.index(now)].tolist(), strict=True))
+            so_far["epochs_now"] = _epochs(planned, now)
+            so_far["asked_now"] = asked_shares(planned_intervals(planned, now)) if now else {}
+        return cls(
+            **found,
+            rows=rows,
+            asked={name: [each.get(name, 0.0) for each in asked] for name in names},
+            epochs=_epochs(planned, len(planned)),
+            **so_far,
+            skipped_rows=sum(stop - first for first, stop in gaps),
+            events=[Event(row, before[row], kind, says) for row, kind, says in events],
+        )
+
+    @classmethod
+    def of_log(cls, run: LoggedRun) -> Self | None:
+        """The shares of sources as a log has them, where no config says them exactly."""
+        points = [each for each in run.points if each.sources and each.tokens]
+        if not points:
+            return None
+        some = np.unique(np.linspace(0, len(points) - 1, _LOGGED_PLACES).astype(int))
+        chosen = [points[at] for at in some]
+        names, last = list(dict.fromkeys(n for each in chosen for n in each.sources)), chosen[-1]
+        trained = [[each.sources.get(name, 0) for name in names] for each in chosen]
+        totals = np.array([[0.0] * len(names), *trained])
+        found = _between(names, totals) | {"tokens": [0, *(each.tokens or 0 for each in chosen)]}
+        return cls(
+            **found,
+            rows=[0, *map(_row, chosen)],
+            epochs=last.epochs if {*names} <= {*last.epochs} else {},
+            now=dict(zip(names, np.round(totals[-1]).astype(int).tolist(), strict=True)),
+        )
+
 
 def _between(names: list[str], totals: NDArray[Any]) -> dict[str, Any]:
     """The tokens before places, and the shares between them, of totals (places, sources)."""
@@ -278,40 +327,6 @@ def _between(names: list[str], totals: NDArray[Any]) -> dict[str, Any]:
         "tokens": np.round(totals.sum(axis=1)).astype(int).tolist(),
         "shares": dict(zip(names, shares.T.tolist(), strict=True)),
     }
-
-
-def share_curves(loader: Loader, *, resumed: bool) -> ShareCurves:
-    """The curves of a loader's run; up to its next row what it delivered, then what is planned."""
-    planned = row_table(loader.rows)
-    if planned is None:
-        raise InputError("only rows as pack and mix return them have shares to draw")
-    gaps = Skips(loader.get_state().get("skips", [])).gaps
-    events = _planned_events(planned, loader.next_row if resumed else None)
-    count = min(_PLACES, max(len(planned) // _ROWS_BETWEEN, 1))
-    changes = [*(row for row, _, _ in events), *(each.start for each in planned.intervals)]
-    rows = sorted({*np.linspace(0, len(planned), count + 1).astype(int).tolist(), *changes})
-    counts = [delivered(planned, gaps, row) for row in rows]
-    totals = np.array([[each[name].trained_tokens for name in planned.names] for each in counts])
-    intervals = planned_intervals(planned)
-    at = np.searchsorted([each.start for each in intervals], rows[:-1], side="right") - 1
-    asked = [intervals[number].shares for number in at.tolist()]
-    found = _between(planned.names, totals)
-    before = dict(zip(rows, found["tokens"], strict=True))
-    so_far: dict[str, Any] = {"now": None}
-    if resumed:
-        now = loader.next_row
-        so_far["now"] = dict(zip(planned.names, totals[rows.index(now)].tolist(), strict=True))
-        so_far["epochs_now"] = _epochs(planned, now)
-        so_far["asked_now"] = asked_shares(planned_intervals(planned, now)) if now else {}
-    return ShareCurves(
-        **found,
-        rows=rows,
-        asked={name: [each.get(name, 0.0) for each in asked] for name in planned.names},
-        epochs=_epochs(planned, len(planned)),
-        **so_far,
-        skipped_rows=sum(stop - first for first, stop in gaps),
-        events=[Event(row, before[row], kind, says) for row, kind, says in events],
-    )
 
 
 def _planned_events(planned: RowTable, now: int | None) -> list[tuple[int, str, str]]:
@@ -328,29 +343,10 @@ def _epochs(planned: RowTable, rows: int) -> dict[str, float]:
     return {name: float(epochs) for name, epochs in planned.epochs(rows).items()}
 
 
-def logged_shares(run: LoggedRun) -> ShareCurves | None:
-    """The shares of sources as a log has them, where no config says them exactly."""
-    points = [each for each in run.points if each.sources and each.tokens]
-    if not points:
-        return None
-    some = np.unique(np.linspace(0, len(points) - 1, _LOGGED_PLACES).astype(int))
-    chosen = [points[at] for at in some]
-    names, last = list(dict.fromkeys(n for each in chosen for n in each.sources)), chosen[-1]
-    totals = np.array([[0.0] * len(names)] + [[p.sources.get(n, 0) for n in names] for p in chosen])
-    found = _between(names, totals) | {"tokens": [0, *(each.tokens or 0 for each in chosen)]}
-    return ShareCurves(
-        **found,
-        rows=[0, *map(_row, chosen)],
-        epochs=last.epochs if {*names} <= {*last.epochs} else {},
-        now={name: round(total) for name, total in zip(names, totals[-1].tolist(), strict=True)},
-    )
-
-
 @dataclass(frozen=True)
 class RunCurves:
     """Lines over a run; places are trained tokens, or steps where the log says no tokens."""
 
-    logged: LoggedRun
     unit: str
     end: float
     """the last place"""
@@ -364,38 +360,38 @@ class RunCurves:
     """of the time, the share that was waited for data"""
     events: list[Event]
 
-
-def run_curves(run: LoggedRun, curves: ShareCurves | None, loader: Loader | None) -> RunCurves:
-    """The lines of a logged run, on the axis of the shares where there are any."""
-    where, points = _places(run, curves, loader), run.points
-    known, losses = [(where(p)[1], p.loss) for p in points if p.loss is not None], []
-    size = -(-len(known) // _POINTS) or 1
-    for first in range(0, len(known), size):
-        some = known[first : first + size]
-        values = [loss for _, loss in some]
-        losses.append((some[-1][0], sum(values) / len(some), min(values), max(values)))
-    after = {each.step + 1: where(each) for each in points} | {0: (0, 0.0)}
-    timed = [each for each in points if each.rate is not None or each.wait_share is not None]
-    timed = timed[:: -(-len(timed) // _POINTS) or 1]
-    events = [
-        Event(after[step][0], round(after[step][1]), "resumed", f"resumed at step {step:,}")
-        for step in run.resumed
-        if step in after
-    ]
-    if run.ended and points:
-        row, at = where(points[-1])
-        events.append(Event(row, round(at), "end", printable(run.ended)))
-    scores = [(each.steps, each.loss) for each in run.scores if each.loss is not None]
-    return RunCurves(
-        logged=run,
-        unit="trained tokens" if curves or all(p.tokens is not None for p in points) else "steps",
-        end=where(points[-1])[1] if points else 0.0,
-        losses=losses,
-        scores=[(after[steps][1], loss) for steps, loss in scores if steps in after],
-        rates=[(where(p)[1], p.rate) for p in timed if p.rate is not None],
-        waits=[(where(p)[1], p.wait_share) for p in timed if p.wait_share is not None],
-        events=events,
-    )
+    @classmethod
+    def of(cls, run: LoggedRun, curves: ShareCurves | None, loader: Loader | None) -> Self:
+        """The lines of a logged run, on the axis of the shares where there are any."""
+        where, points = _places(run, curves, loader), run.points
+        in_tokens = curves or all(each.tokens is not None for each in points)
+        known, losses = [(where(p)[1], p.loss) for p in points if p.loss is not None], []
+        size = -(-len(known) // _POINTS) or 1
+        for first in range(0, len(known), size):
+            some = known[first : first + size]
+            values = [loss for _, loss in some]
+            losses.append((some[-1][0], sum(values) / len(some), min(values), max(values)))
+        after = {each.step + 1: where(each) for each in points} | {0: (0, 0.0)}
+        timed = [each for each in points if each.rate is not None or each.wait_share is not None]
+        timed = timed[:: -(-len(timed) // _POINTS) or 1]
+        events = [
+            Event(after[step][0], round(after[step][1]), "resumed", f"resumed at step {step:,}")
+            for step in run.resumed
+            if step in after
+        ]
+        row, end = where(points[-1]) if points else (0, 0.0)
+        if run.ended and points:
+            events.append(Event(row, round(end), "end", printable(run.ended)))
+        scores = [(each.steps, each.loss) for each in run.scores if each.loss is not None]
+        return cls(
+            unit="trained tokens" if in_tokens else "steps",
+            end=end,
+            losses=losses,
+            scores=[(after[steps][1], loss) for steps, loss in scores if steps in after],
+            rates=[(where(p)[1], p.rate) for p in timed if p.rate is not None],
+            waits=[(where(p)[1], p.wait_share) for p in timed if p.wait_share is not None],
+            events=events,
+        )
 
 
 def _places(

@@ -1,7 +1,7 @@
 """Everything that a report says, as plain values: numbers first, drawn later.
 
-Of a dataset it has the beginnings of documents, token by token; of a batch, which is also drawn in
-a terminal, segments, loss and padding.
+Of a dataset it has the beginnings of documents, token by token; of a batch segments, loss and
+padding.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import yaml
-from rich.console import Console
 
 from jaxdata.base.errors import InputError, JaxdataError, StateMismatch, counted
 from jaxdata.base.progress import Advance
@@ -23,21 +22,12 @@ from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.opening import Dataset
 from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.feed.loader import Loader
-from jaxdata.look.dataset_summary import describe_dataset
-from jaxdata.look.document import Said, row_lines
+from jaxdata.look.dataset_summary import compare_strategies, describe_dataset, sampled
+from jaxdata.look.document import Fields, slots_of, tokens_of
 from jaxdata.look.preview import describe_mixture, open_run
-from jaxdata.look.report.curves import (
-    Event,
-    LoggedRun,
-    RunCurves,
-    ShareCurves,
-    logged_shares,
-    run_curves,
-    share_curves,
-)
-from jaxdata.look.strategies import compare_strategies, sampled
+from jaxdata.look.report.curves import Event, LoggedRun, RunCurves, ShareCurves
 from jaxdata.look.terminal import printable, printable_lines
-from jaxdata.look.trace import Decode, Piece, Tracer, came_from, decoder, origin_of, read_state
+from jaxdata.look.trace import Decode, Tracer, came_from, decoder, origin_of, read_state
 from jaxdata.storage import local_path
 
 MOST_DRAWN = 24
@@ -48,9 +38,6 @@ _TOKENS = 500  # of a document that is shown
 _DRAWN_ROWS, _SEGMENTS = 8, 800
 _DRAWN_CHARACTERS = 320
 _CHARACTER, _MARGIN, _PERCENT = 6.4, 9, 8.2  # of a label, beside it, of a row; pixels
-_ARRAYS = ("inputs", "segment_ids", "loss_mask")
-_PRINTED_ROWS = 4
-_DRAWN_TOKENS, _CHARACTERS = 60, 160
 _REMEDY = "copy its log.jsonl from the bucket"
 T = TypeVar("T")
 
@@ -73,47 +60,6 @@ class Sample(NamedTuple):
     character, or whose borders are not known, are one piece. None if no tokenizer is known"""
     cut: bool
     """whether the document goes on"""
-
-
-class DrawnSegment(NamedTuple):
-    """A segment; places are percent of the row."""
-
-    color: int
-    """number of its source"""
-    label: str
-    """`web:17`"""
-    short: str
-    """as much of the label as there is room for"""
-    left: float
-    width: float
-    says: str
-    """which tokens of which document, in words"""
-    origin: str
-    text: str | None
-    """the beginning of its text, printable; None if no tokenizer is known"""
-
-
-class DrawnRow(NamedTuple):
-    """A row of the batch; places are percent of the row."""
-
-    number: int
-    segments: list[DrawnSegment]
-    loss: list[tuple[float, float]]
-    """(left, width) of the runs of slots with loss"""
-    says: str
-
-
-@dataclass(frozen=True)
-class DrawnBatch:
-    """The first rows of a batch."""
-
-    step: int
-    steps: int
-    seq_len: int
-    rows: list[DrawnRow]
-    batch_size: int
-    names: list[str]
-    """sources, in the order of their colours"""
 
 
 @dataclass(kw_only=True)
@@ -248,7 +194,8 @@ class Report:
     """the plan, as `jaxdata preview --json` prints it"""
     curves: ShareCurves | None = None
     run: RunCurves | None = None
-    batch: DrawnBatch | None = None
+    batch: dict[str, Any] | None = None
+    """see `draw_batch`"""
     facts: dict[str, str] = field(default_factory=dict)
     """what made the page, by name: date, version, command, fingerprint"""
 
@@ -312,14 +259,14 @@ def add_run(report: Report) -> None:
         report.facts["fingerprint of the run"] = loader.get_state()["fingerprint"]
         if report.mixture is None:
             report.mixture = _part(subject, lambda: describe_mixture(loader.rows))
-        report.curves = _part(subject, lambda: share_curves(loader, resumed=subject.resumed))
+        report.curves = _part(subject, lambda: ShareCurves.of(loader, resumed=subject.resumed))
         step = min(loader.step, len(loader) - 1) if subject.step is None else subject.step
         if step >= 0:
             report.batch = _part(subject, lambda: draw_batch(loader, decoder(dataset), step))
     elif subject.logged is not None:
-        report.curves = logged_shares(subject.logged)
+        report.curves = ShareCurves.of_log(subject.logged)
     if subject.logged is not None:
-        report.run = run_curves(subject.logged, report.curves, loader)
+        report.run = RunCurves.of(subject.logged, report.curves, loader)
 
 
 def _part(subject: Subject, make: Callable[[], T]) -> T | None:
@@ -349,8 +296,8 @@ def sample_documents(
             texts = token_texts(ids, loss, decode, dataset.token_bytes)
             pieces = [(printable_lines(text), has) for text, has in texts]
         length = int(documents.lengths[document])
-        kept = {printable(key): printable(str(each)[:200]) for key, each in origin.kept.items()}
-        came, cut = came_from(vars(origin)), length > _TOKENS
+        kept = {printable(key): printable(str(each)[:200]) for key, each in origin["kept"].items()}
+        came, cut = came_from(origin), length > _TOKENS
         yield Sample(name, number, first, length, came, kept, pieces, cut)
 
 
@@ -360,8 +307,7 @@ def spread(total: int, count: int) -> list[int]:
     >>> spread(10, 3), spread(2, 5), spread(0, 5)
     ([1, 5, 8], [0, 1], [])
     """
-    if total <= count:
-        return list(range(total))
+    count = min(count, total)
     return [(2 * number + 1) * total // (2 * count) for number in range(count)]
 
 
@@ -391,18 +337,26 @@ def token_texts(
         yield decode(ids[first:stop]), bool(loss[first])
 
 
-def draw_batch(loader: Loader, decode: Decode | None, step: int) -> DrawnBatch:
-    """The batch of a step of a run."""
+def draw_batch(loader: Loader, decode: Decode | None, step: int) -> dict[str, Any]:
+    """The first rows of the batch of a step of a run, as plain values; places are percent of a row.
+
+    Of a row its `number`, what it `says` in words, the (left, width) of its runs of slots with
+    `loss`, and its `segments`. Of a segment the number of its source as `color`; `label` (`web:17`)
+    and as much of that as there is room for (`short`); `left` and `width`; which tokens of which
+    document it is (`says`), the `origin` of that, and the beginning of its `text`, printable: None
+    if no tokenizer is known. The `names` of the sources are in the order of their colours.
+    """
     tracer = Tracer(loader, decode)
     numbers = loader.batch_rows(step).tolist()
-    found: list[DrawnRow] = []
+    found: list[dict[str, Any]] = []
     left, seq_len = _SEGMENTS, tracer.seq_len(numbers[0]) if numbers else 0
     for row in numbers[:_DRAWN_ROWS]:
         pieces = tracer.rows([row])
         left -= len(pieces)
         if found and left < 0:
             break
-        loss, filled = loader.rows[row]["loss_mask"], sum(p.slots[1] - p.slots[0] for p in pieces)
+        loss, taken = loader.rows[row]["loss_mask"], [piece["slots"] for piece in pieces]
+        filled = sum(stop - first for first, stop in taken)
         segments = [_segment(piece, seq_len, tracer.names) for piece in pieces]
         runs = ((a, b) for a, b in equal_runs(loss) if loss[a])
         with_loss = [(100 * a / len(loss), 100 * (b - a) / len(loss)) for a, b in runs]
@@ -410,84 +364,31 @@ def draw_batch(loader: Loader, decode: Decode | None, step: int) -> DrawnBatch:
             f"row {row:,} of the run: {counted(len(pieces), 'segment')}, {int(loss.sum()):,} of "
             f"{seq_len:,} slots have loss, {seq_len - filled:,} are padding"
         )
-        found.append(DrawnRow(len(found), segments, with_loss, says))
-    return DrawnBatch(step, len(loader), seq_len, found, len(numbers), tracer.names)
+        row_of = {"number": len(found), "segments": segments, "loss": with_loss, "says": says}
+        found.append(row_of)
+    return {
+        "step": step,
+        "steps": len(loader),
+        "seq_len": seq_len,
+        "rows": found,
+        "batch_size": len(numbers),
+        "names": tracer.names,
+    }
 
 
-def _segment(piece: Piece, slots: int, names: list[str]) -> DrawnSegment:
-    (first, stop), (begin, end) = piece.tokens, piece.slots
-    context = f", the first {piece.without_loss:,} without loss" if piece.without_loss else ""
-    text, width = piece.excerpt, 100 * (end - begin) / slots
-    label, room = f"{printable(piece.source)}:{piece.document}", width * _PERCENT - _MARGIN
-    names_that_fit = (n for n in (label, str(piece.document)) if len(n) * _CHARACTER < room)
-    return DrawnSegment(
-        color=names.index(piece.source),
-        label=label,
-        short=next(names_that_fit, ""),
-        left=100 * begin / slots,
-        width=width,
-        says=f"tokens {first:,} to {stop - 1:,} of {piece.length:,}, in slots {begin:,} to "
-        f"{end - 1:,}{context}",
-        origin=came_from(vars(piece.origin)),
-        text=None if text is None else printable_lines(text[:_DRAWN_CHARACTERS]),
-    )
-
-
-class ShownBatch(str):
-    """What `show_batch` returns: the counts of the batch, in a line."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
-def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownBatch:
-    """Print a batch, or a row, in letters.
-
-    Each segment has a letter, as in `jaxdata inspect --row`; of a batch the first four rows are
-    printed. What is returned says the counts of the whole batch.
-
-    Args:
-        batch: as a loader gives it: a dict of arrays of numpy, jax or torch, with `inputs`,
-            `segment_ids` and `loss_mask`, each (batch, seq_len) or (seq_len,).
-        decode: `dataset.decode`, to show what each segment begins with.
-
-    Raises:
-        InputError: it lacks these arrays, as batches in another trainer's layout do.
-
-    >>> import jaxdata
-    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0]]), seq_len=4)
-    >>> jaxdata.show_batch(rows[0])
-    row 0 of 1: 2 segments, 3 of 4 slots filled, 3 with loss
-    ABB.
-    a character is a slot; lower case has no loss, dots are padding
-    A 1 slot
-    B 2 slots
-    batch of 1 row of 4: 2 segments, 3 slots with loss, 1 padding
-    """
-    if not isinstance(batch, Mapping) or not set(_ARRAYS) <= set(batch):
-        given = sorted(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__
-        raise InputError(
-            f"show_batch: given {given}, expected a batch or a row with the arrays "
-            f"{', '.join(_ARRAYS)}; a loader gives them with layout='jaxdata'"
-        )
-    arrays = {name: np.atleast_2d(np.asarray(batch[name])) for name in _ARRAYS}
-    ids, console = arrays["segment_ids"], Console()
-    for number in range(min(len(ids), _PRINTED_ROWS)):
-        row, said = {name: array[number] for name, array in arrays.items()}, list[Said]()
-        for first, stop in equal_runs(row["segment_ids"]):
-            if row["segment_ids"][first]:
-                some = row["inputs"][first : min(stop, first + _DRAWN_TOKENS)]
-                # A character may be cut in two.
-                begins = None if decode is None else decode(some).rstrip("\ufffd")[:_CHARACTERS]
-                said.append((counted(stop - first, "slot"), begins))
-        name, width = f"row {number} of {len(ids)}", min(console.width, 100)
-        for line in row_lines(row, name, said, width, explained=not number):
-            console.print(line, soft_wrap=True)
-    if len(ids) > _PRINTED_ROWS:
-        console.print(f"and {len(ids) - _PRINTED_ROWS:,} more rows", highlight=False)
-    slots = counted(int(np.count_nonzero(arrays["loss_mask"])), "slot")
-    return ShownBatch(
-        f"batch of {counted(ids.shape[0], 'row')} of {ids.shape[1]:,}: "
-        f"{counted(int(ids.max(-1).sum()), 'segment')}, {slots} with loss, "
-        f"{ids.size - np.count_nonzero(ids):,} padding"
-    )
+def _segment(piece: Fields, slots: int, names: list[str]) -> dict[str, Any]:
+    (begin, end), context, text = piece["slots"], piece["without_loss"], piece["excerpt"]
+    label, width = f"{printable(piece['source'])}:{piece['document']}", 100 * (end - begin) / slots
+    room = width * _PERCENT - _MARGIN
+    names_that_fit = (n for n in (label, str(piece["document"])) if len(n) * _CHARACTER < room)
+    return {
+        "color": names.index(piece["source"]),
+        "label": label,
+        "short": next(names_that_fit, ""),
+        "left": 100 * begin / slots,
+        "width": width,
+        "says": f"{tokens_of(piece)} of {piece['length']:,}, {slots_of(piece)}"
+        + (f", the first {context:,} without loss" if context else ""),
+        "origin": came_from(piece["origin"]),
+        "text": None if text is None else printable_lines(text[:_DRAWN_CHARACTERS]),
+    }

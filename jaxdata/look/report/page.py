@@ -145,7 +145,7 @@ def _tiles(report: Report) -> dict[str, int]:
         found["vocabulary"] = report.described["tokenizer"]["vocab_size"]
     if report.mixture:
         found["trained tokens"] = report.mixture["tokens"]
-    return found | ({"steps": report.batch.steps} if report.batch else {})
+    return found | ({"steps": report.batch["steps"]} if report.batch else {})
 
 
 def write_images(report: Report, folder: str | os.PathLike[str]) -> list[str]:

@@ -5,15 +5,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from jaxdata.base.errors import InputError, either
-from jaxdata.base.settings import Count, Natural, OneOf, Settings, setting
+from jaxdata.base.settings import Count, Natural, Settings, registered, setting
 from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import MOST_SLOTS, POSITIONS
 
 Slots = Annotated[Count, Field(le=MOST_SLOTS)]
 """of a row"""
-AnyStrategy = Annotated[StrategyName, OneOf(STRATEGIES)]
-AnyPositions = Annotated[Literal["segment", "row"], OneOf(POSITIONS)]
+PositionsName = Literal["row", "segment"]
+AnyStrategy = Annotated[StrategyName, registered(STRATEGIES, StrategyName)]
+AnyPositions = Annotated[PositionsName, registered(POSITIONS, PositionsName)]
 """Type checkers know those that there are; more may be registered."""
 ReshuffleName = Literal["rows", "documents"]
 """What an epoch shuffles."""

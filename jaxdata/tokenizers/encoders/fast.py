@@ -10,15 +10,8 @@ from typing import Any
 import numpy as np
 
 from jaxdata.base.errors import install_command
-from jaxdata.tokenizers.base import (
-    CL100K_SPLIT,
-    GPT2_SPLIT,
-    KNOWN_SPLITS,
-    O200K_SPLIT,
-    CannotEncode,
-    Tokenizer,
-    told_as,
-)
+from jaxdata.tokenizers import base
+from jaxdata.tokenizers.base import Tokenizer
 from jaxdata.tokenizers.encoders.base import Encoder, Refused
 from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer, steps_of
 
@@ -32,11 +25,11 @@ DEEPSEEK = (
 )
 """The splits of DeepSeek V3, one after the other."""
 _RULES = (
-    GPT2_SPLIT,
-    GPT2_SPLIT.replace("'(?:[sdmt]|ll|ve|re)", "'s|'t|'re|'ve|'m|'ll|'d"),
-    CL100K_SPLIT,
-    O200K_SPLIT,
-    CL100K_SPLIT.replace("{1,3}", ""),  # Qwen 2
+    base.GPT2_SPLIT,
+    base.GPT2_SPLIT.replace("'(?:[sdmt]|ll|ve|re)", "'s|'t|'re|'ve|'m|'ll|'d"),
+    base.CL100K_SPLIT,
+    base.O200K_SPLIT,
+    base.CL100K_SPLIT.replace("{1,3}", ""),  # Qwen 2
 )
 """Splitting rules that mean the same to each regular expression library; all match any text."""
 _KNOWN_STEPS = (
@@ -84,7 +77,7 @@ class FastokensEncoder(Encoder):
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         library = _fastokens()
-        with told_as(Refused, "fastokens cannot read it"):
+        with base.told_as(Refused, "fastokens cannot read it"):
             if isinstance(tokenizer, HuggingFaceTokenizer):
                 made = library.from_json_str(tokenizer.as_json())
             else:
@@ -100,11 +93,11 @@ class FastokensEncoder(Encoder):
     def check(cls, tokenizer: Tokenizer) -> None:
         if isinstance(tokenizer, HuggingFaceTokenizer):
             check_parts(tokenizer.settings)
-        elif (rule := _rule_of(tokenizer.files())) not in KNOWN_SPLITS:
+        elif (rule := _rule_of(tokenizer.files())) not in base.KNOWN_SPLITS:
             raise Refused(f"its way of splitting is not known: {rule[:60]}")
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        with told_as(CannotEncode, "fastokens fails on a text"):
+        with base.told_as(base.CannotEncode, "fastokens fails on a text"):
             flat, edges = self._encode(list(texts), split_special_tokens=True)
         ids = np.frombuffer(flat, "<u4")
         return [ids[start:stop] for start, stop in pairwise(np.frombuffer(edges, "<u8").tolist())]

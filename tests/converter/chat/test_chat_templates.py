@@ -36,7 +36,7 @@ MARKED = (
     "{% else %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-NO_PROMPT = CHATML.split("{% if add")[0]
+CHATML_TOKENS = ["<|im_start|>", "<|im_end|>"]
 ALPACA = (
     "{% for m in messages %}{% if m.role == 'user' %}"
     "{{ '### Instruction:\n' + m.content + '\n\n' }}{% else %}"
@@ -49,17 +49,6 @@ FORGETFUL = (  # leaves out the thoughts of all answers but the last
     "{% else %}{{ m.content }}{% endif %}{{ '\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
 )
-
-
-def write_folder(folder: Path, tokenizer_json: Path, template: str) -> Path:
-    """A model's folder: GPT-2 with the special tokens of ChatML, and a chat template."""
-    library = hf.Tokenizer.from_file(str(tokenizer_json))
-    library.add_special_tokens(["<|im_start|>", "<|im_end|>"])
-    folder.mkdir(exist_ok=True)
-    library.save(str(folder / "tokenizer.json"))
-    config = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "chat_template": template}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return folder
 
 
 def messages(*contents: str, **more: Any) -> dict[str, Any]:
@@ -89,12 +78,17 @@ def runs(tokenizer: Tokenizer, record: dict[str, Any], **options: Any) -> Runs:
 
 @pytest.fixture(scope="module")
 def chat(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    folder = tmp_path_factory.mktemp("chat") / "model"
-    write_folder(folder, shared_data / "tokenizers/gpt2/tokenizer.json", CHATML)
+    """Of a model's folder: GPT-2 with the special tokens of ChatML, and a chat template."""
+    folder = tmp_path_factory.mktemp("model")
+    library = hf.Tokenizer.from_file(str(shared_data / "tokenizers/gpt2/tokenizer.json"))
+    library.add_special_tokens(CHATML_TOKENS)
+    library.save(str(folder / "tokenizer.json"))
+    config = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "chat_template": CHATML}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return tokenizers.load(f"hf:{folder}")
 
 
-@pytest.mark.parametrize("template", [CHATML, MARKED, NO_PROMPT])
+@pytest.mark.parametrize("template", [CHATML, MARKED, CHATML.split("{% if add")[0]])
 def test_only_words_of_answers_have_loss(chat: Tokenizer, tmp_path: Path, template: str) -> None:
     (tmp_path / "t.jinja").write_text(template)
     record = messages("Hi", "Hello you", "\n bye", "\nyes ")
@@ -115,24 +109,18 @@ def test_eod_has_loss_where_nothing_else_ends_the_answer_and_no_space_is_put_bet
     chat: Tokenizer, shared_data: Path
 ) -> None:
     cl100k = open_one(shared_data, "cl100k")
-    assert runs(cl100k, messages("2+2", "4"), chat_template=ALPACA) == [
-        ("### Instruction:\n2+2\n\n### Response:\n", 0),
-        ("4\n\n<|endoftext|>", 1),
-    ]
-    added = cl100k.with_special(["<|im_start|>", "<|im_end|>"])
-    assert runs(added, messages("2+2", "4"), chat_template=CHATML)[1:] == [
-        ("4<|im_end|>", 1),
-        ("\n<|endoftext|>", 0),
-    ]
+    asked = ("### Instruction:\n2+2\n\n### Response:\n", 0)
+    found = runs(cl100k, messages("2+2", "4"), chat_template=ALPACA)
+    assert found == [asked, ("4\n\n<|endoftext|>", 1)]
+    added = cl100k.with_special(CHATML_TOKENS)
+    found = runs(added, messages("2+2", "4"), chat_template=CHATML)
+    assert found[1:] == [("4<|im_end|>", 1), ("\n<|endoftext|>", 0)]
     assert runs(chat, messages("a", "one", "b"))[-1] == ("\n<|im_start|>user\nb<|im_end|>", 0)
     mistral = open_one(shared_data, "mistral")
     record = messages("Hi you", "Hello", "more", "(end)")
-    assert runs(mistral, record, chat_template="llama2") == [
-        ("<s>[INST] Hi you [/INST]", 0),
-        ("Hello </s>", 1),
-        ("<s>[INST] more [/INST]", 0),
-        ("(end) </s>", 1),
-    ]
+    asked, more = ("<s>[INST] Hi you [/INST]", 0), ("<s>[INST] more [/INST]", 0)
+    found = runs(mistral, record, chat_template="llama2")
+    assert found == [asked, ("Hello </s>", 1), more, ("(end) </s>", 1)]
 
 
 def test_system_prompts_tools_and_tokens_reach_the_template(chat: Tokenizer) -> None:
@@ -242,9 +230,6 @@ def test_what_only_the_models_own_template_can_write_is_refused() -> None:
     ):
         with pytest.raises(TemplateError, match=f"llama3 by name.*{re.escape(why)}"):
             render("llama3", turns)
-
-
-CHATML_TOKENS = ["<|im_start|>", "<|im_end|>"]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import os
 import signal
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jinja2.exceptions import TemplateError
@@ -17,6 +18,7 @@ from jaxdata.converter.chat.formatting import ChatTemplate
 from jaxdata.converter.chat.sandbox import sandbox
 from jaxdata.converter.inputs.parsing import BadRecord
 
+Patch = pytest.MonkeyPatch
 OPEN, CLOSE = "\ufdd0", "\ufdd1"
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho", "n": 2}]
 
@@ -55,7 +57,7 @@ ESCAPES = [
 ]
 
 
-def test_nothing_leads_out_of_the_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_leads_out_of_the_sandbox(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     before = str(MESSAGES)
     for source in ESCAPES:
@@ -69,7 +71,6 @@ def test_nothing_leads_out_of_the_sandbox(tmp_path: Path, monkeypatch: pytest.Mo
     assert str(MESSAGES) == before
 
 
-FOREVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 WITH = "{% if messages[0].content == 'bomb' %}BOMB{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
 """A template that does what is in the place of BOMB where a conversation asks for it."""
 FINE = [("hi", False), ("yes", True)]
@@ -84,11 +85,11 @@ def armed(bomb: str) -> ChatTemplate:
     return ChatTemplate(WITH.replace("BOMB", bomb), {})
 
 
-def test_a_template_that_goes_on_or_grows_is_ended_and_the_next_conversation_is_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_template_that_goes_on_or_grows_is_ended_and_others_go_on(monkeypatch: Patch) -> None:
     monkeypatch.setattr(formatting, "_SECONDS", 0.1)
-    template = armed(FOREVER)
+    template = armed(
+        "{% for i in range(9999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    )
     reason = "the chat template was ended: it takes more than 4 s"
     for _ in range(2):
         with pytest.raises(BadRecord, match=reason):
@@ -118,13 +119,10 @@ def test_a_template_that_fails_costs_no_process() -> None:
 
 def test_values_arrive_and_long_texts_come_back_as_they_are() -> None:
     odd = "a\u2028\x00\ud800\U0001f600\n" * 300_000
-    messages = [
-        {"role": "user", "content": odd, "n": 2**70, "at": date(2026, 1, 2)},
-        {"role": "assistant", "content": "b"},
-    ]
-    template = ChatTemplate(
-        "{% for m in messages %}{{ m.content }}{{ m.n }} {{ m.at }};{% endfor %}", {}
-    )
+    first: dict[str, Any] = {"role": "user", "content": odd, "n": 2**70, "at": date(2026, 1, 2)}
+    messages = [first, {"role": "assistant", "content": "b"}]
+    each = "{{ m.content }}{{ m.n }} {{ m.at }};"
+    template = ChatTemplate(f"{{% for m in messages %}}{each}{{% endfor %}}", {})
     found = template.spans(Conversation(messages, [False, True]))
     assert "".join(str(span.content) for span in found) == f"{odd}{2**70} 2026-01-02;b ;"
     circular: dict[str, object] = {"role": "user", "content": "x"}
@@ -133,9 +131,7 @@ def test_values_arrive_and_long_texts_come_back_as_they_are() -> None:
         template.spans(Conversation([circular], [True]))
 
 
-def test_a_process_that_is_killed_or_was_forked_or_interrupted_is_begun_again_and_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_killed_forked_or_interrupted_is_begun_again_and_ends(monkeypatch: Patch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -148,8 +144,7 @@ def test_a_process_that_is_killed_or_was_forked_or_interrupted_is_begun_again_an
             os._exit(spans(template, "hi") != FINE)
         finally:
             os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert spans(template, "hi") == FINE
+    assert (os.waitpid(child, 0)[1], spans(template, "hi")) == (0, FINE)
     monkeypatch.setattr(template._worker.connection, "recv_bytes", interrupted)
     with pytest.raises(KeyboardInterrupt):
         spans(template, "other")

@@ -51,8 +51,8 @@ def test_pieces_are_documents_and_what_cannot_be_encoded_is_set_aside(tmp_path: 
     assert [one[4:] for one in made] == [(2, 2, 2, 2, b""), *[(0, 0, 0, 0, b"")] * 2]
     assert reader.receipt.dropped == {"why": 1}
     (bad,) = reader.receipt.quarantined
-    assert (bad.part, bad.record, bad.raw) == (0, 2, None)
-    assert reader.receipt.counts == {"added": 2}
+    told = bad.part, bad.record, bad.raw, reader.receipt.counts
+    assert told == (0, 2, None, {"added": 2})
 
 
 def test_kept_fields_and_paths_are_of_the_record(tmp_path: Path) -> None:
@@ -69,10 +69,6 @@ def test_kept_fields_and_paths_are_of_the_record(tmp_path: Path) -> None:
     assert kept(tmp_path / "a.tar", "path") == [{"path": path} for path in paths]
     (tmp_path / "e.txt").write_text("e")
     assert kept(tmp_path / "e.txt", "path") == [{"path": "e.txt"}]
-
-
-def document(number: int) -> Document:
-    return Document("", 0, 0, "train", 1, 10 + number, 20 + number, 30 + number)
 
 
 def test_a_report_says_what_was_read_and_written() -> None:
@@ -99,16 +95,15 @@ def test_a_report_says_what_was_read_and_written() -> None:
     assert done.endswith("\nalready complete: nothing to do")
 
 
-LISTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), max_size=4)
+SHORT = st.lists(st.integers(0, 2), min_size=1, max_size=4)
 
 
-@given(LISTS, st.none() | st.integers(0, 2), st.booleans())
-def test_targets_with_loss_and_unknown_tokens_are_counted(
-    documents: list[list[int]], unknown: int | None, masked: bool
-) -> None:
+@given(st.lists(SHORT, max_size=4), st.none() | st.integers(0, 2), st.booleans())
+def test_loss_and_unknown_tokens_are_counted(documents: Any, unknown: Any, masked: bool) -> None:
     masks = [np.array(one) % 2 if masked else None for one in documents]
     pairs = zip(map(np.array, documents), masks, strict=True)
-    counts = count([document(n) for n in range(3)], [Encoded(*pair) for pair in pairs], unknown)
+    given_ = [Document("", 0, 0, "train", 1, 10 + n, 20 + n, 30 + n) for n in range(3)]
+    counts = count(given_, [Encoded(*pair) for pair in pairs], unknown)
     rest = [token for one in documents for token in one[1:]]
     assert counts["loss_tokens"] == sum(token % 2 if masked else 1 for token in rest)
     assert counts["unknown_tokens"] == sum(one.count(unknown) for one in documents)  # type: ignore[arg-type]
@@ -122,11 +117,10 @@ def test_a_call_is_told_with_the_first_inputs_and_names_for_objects() -> None:
     assert called == f"jaxdata.convert({told}'len', x=None)"
 
 
-FILES = sorted(name for name in FORMATS if "." in name)
 WORDS = ["", "é", "\ud7ff", "x" * 2_100, '{"text": 1}', "a\u2028b\n", "\U0001f9a5"] * 2
 PIECES = [b"\n", b"\n{\n", b"\n[1]\n", b"\n\n ", b'\n{"text": "\xed\xa0\x80"}\n', b'"text": null']
 ANYTHING = st.binary(max_size=8) | st.sampled_from(PIECES)
-DAMAGE = st.tuples(st.floats(0, 1), st.integers(0, 4), ANYTHING)
+FUZZ = int(os.environ.get("JAXDATA_FUZZ", "120"))
 
 
 def records_of(path: Path, unit_bytes: int) -> int:
@@ -147,24 +141,17 @@ def records_of(path: Path, unit_bytes: int) -> int:
     return found
 
 
-@settings(
-    max_examples=int(os.environ.get("JAXDATA_FUZZ", "120")),
-    suppress_health_check=list(HealthCheck),
-    database=None,
-)
+@settings(max_examples=FUZZ, suppress_health_check=list(HealthCheck), database=None)
 @given(
-    st.sampled_from(FILES),
+    st.sampled_from(sorted(name for name in FORMATS if "." in name)),
     st.none() | st.binary(max_size=600),
-    st.lists(DAMAGE, min_size=1),
+    st.lists(st.tuples(st.floats(0, 1), st.integers(0, 4), ANYTHING), min_size=1),
     st.integers(1, 400),
 )
 def test_what_is_damaged_or_anything_is_refused_or_accounted_for(
-    tmp_path_factory: pytest.TempPathFactory,
-    name: str,
-    anything: bytes | None,
-    damage: list[tuple[float, int, bytes]],
-    unit_bytes: int,
-) -> None:
+    tmp_path_factory: pytest.TempPathFactory, name: str, anything: bytes | None,
+    damage: list[tuple[float, int, bytes]], unit_bytes: int,
+) -> None:  # fmt: skip
     path = tmp_path_factory.getbasetemp() / name
     FORMATS[name](path, WORDS)
     content = bytearray(path.read_bytes() if anything is None else anything)

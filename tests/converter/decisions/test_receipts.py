@@ -86,12 +86,9 @@ def wrote(name: str, documents: list[tuple[int, int, int]]) -> OutputReceipt:
     """What a unit wrote, to a shard of two pages and one of a side array."""
     columns: Any = dict(zip(("length", "part", "record"), np.uint32(documents).T, strict=True))
     kept = b"".join(b"%d-%d\n" % one[1:] for one in documents)
-    sums = {"documents": len(documents), "records": len(documents), "tokens": 9}
-    sums |= {"bytes": PAGE_BYTES + 1}
-    shards = {
-        side: ShardEntry(name=f"{name}.{side}", sha256=f"sum of {name}", **sums)
-        for side in ("", "weight")
-    }
+    sums: Any = {"documents": len(documents), "records": len(documents), "tokens": 9}
+    sums |= {"bytes": PAGE_BYTES + 1, "sha256": f"sum of {name}"}
+    shards = {side: ShardEntry(name=f"{name}.{side}", **sums) for side in ("", "weight")}
     pages = {"": np.uint32([0, 1]), "weight": np.uint32([7, 8])}
     columns["kept"] = np.frombuffer(kept, np.uint8)
     return OutputReceipt(shards, pages, columns, Counter(characters=len(documents)))

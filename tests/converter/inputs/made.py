@@ -87,8 +87,10 @@ def _of(encode: Callable[[list[str]], bytes]) -> Callable[[Path, list[str]], Non
     return write
 
 
-def _texts(words: list[str]) -> list[Entry]:
-    return [(f"{n:04}.txt.zst", zst(b"\xef\xbb\xbf" + w.encode()), "") for n, w in enumerate(words)]
+def _texts(words: list[str]) -> bytes:
+    packed = [zst(b"\xef\xbb\xbf" + word.encode()) for word in words]
+    entries = [(f"{n:04}.txt.zst", data, "") for n, data in enumerate(packed)]
+    return tar(*entries, form=tarfile.USTAR_FORMAT)
 
 
 FORMATS: dict[str, Callable[[Path, list[str]], None]] = {
@@ -100,9 +102,7 @@ FORMATS: dict[str, Callable[[Path, list[str]], None]] = {
     "a.json.zst": _of(lambda words: zst(array(*words))),
     "a.tar": _of(lambda words: _members(words, tarfile.GNU_FORMAT)),
     "a.tar.zst": _of(lambda words: zst(_members(words))),
-    "texts.tar.gz": _of(
-        lambda words: gzip.compress(tar(*_texts(words), form=tarfile.USTAR_FORMAT))
-    ),
+    "texts.tar.gz": _of(lambda words: gzip.compress(_texts(words))),
     "texts": _folder,
     "groups.parquet": lambda path, words: pq.write_table(table(words), path, row_group_size=20),
     "one-group.parquet": lambda path, words: pq.write_table(table(words), path, compression="zstd"),

@@ -17,6 +17,7 @@ from jaxdata.converter.inputs.discovery import find_inputs, matches
 from jaxdata.testing import write_dataset
 from tests.converter.here import decoded, run_here, statistics
 
+Patch = pytest.MonkeyPatch
 START = '{"event": "start", "step": 0, "steps": 9, "backend": "cpu"}\n{"step": 0, "loss": 5.0}\n'
 
 
@@ -30,7 +31,7 @@ def names(*given: Any, **options: Any) -> list[str]:
     return [file.name for file in find_inputs(*given, **options)]
 
 
-def test_names_begin_below_what_holds_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_begin_below_what_holds_all(tmp_path: Path, monkeypatch: Patch) -> None:
     hidden = ("a/.hidden.txt", "a/.git/z.txt", "a/n.pdf")
     for name in ("b/x.jsonl", "a/x.jsonl", "a/deep/y.txt", *hidden):
         write(tmp_path / name)
@@ -39,30 +40,29 @@ def test_names_begin_below_what_holds_all(tmp_path: Path, monkeypatch: pytest.Mo
     assert names([tmp_path / "b", str(tmp_path / "a"), tmp_path / "a/x.jsonl"]) == expected
     assert names(str(tmp_path / "**/*.jsonl")) == expected[1:]
     monkeypatch.chdir(tmp_path / "a")
-    assert names(["../b/x.jsonl", "."]) == expected
-    assert names("x.jsonl") == ["x.jsonl"]
+    assert (names(["../b/x.jsonl", "."]), names("x.jsonl")) == (expected, ["x.jsonl"])
     one = write(tmp_path / "lists/one", "# the first\n../a/x.jsonl\n\n")
     two = write(tmp_path / "lists/two", f"{tmp_path}/b/x*.jsonl\n../a/x.jsonl\n")
     assert names([], [one, two]) == ["a/x.jsonl", "b/x.jsonl"]
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ("*.jsonl", "no such file or folder, and no file matches it as a glob"),
-        ("me/notes", "A data set of the Hugging Face Hub is downloaded first .hf download "),
-        ("a.pdf", r"a\.pdf: unsupported file type; expected \.csv, .*--set text_suffix=\.py,\.rs"),
-        ("pile.bin", "give megatron:PREFIX or nanogpt:FILE in the place of a dataset"),
-        (".", r"contains no file that ends in \.csv, .* or \.parquet; other"),
-        ((), "no input files were given"),
-        ("pipe.jsonl", r"pipe\.jsonl is a device or a pipe; expected a file or folder"),
-        ("ds", "ds is a dataset of jaxdata, not text: give the files that it was made of"),
-        ("both", "both contains several splits of a Hugging Face dataset; give the folder of one"),
-        ("cut", r"cut is not whole as save_to_disk wrote it \(KeyError\('data\.arrow'\)\)"),
-    ],
-)
-def test_inputs_that_are_none_say_so(
-    given: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+NO_INPUTS = [
+    ("*.jsonl", "no such file or folder, and no file matches it as a glob"),
+    ("me/notes", "A data set of the Hugging Face Hub is downloaded first .hf download "),
+    ("a.pdf", r"a\.pdf: unsupported file type; expected \.csv, .*--set text_suffix=\.py,\.rs"),
+    ("pile.bin", "give megatron:PREFIX or nanogpt:FILE in the place of a dataset"),
+    (".", r"contains no file that ends in \.csv, .* or \.parquet; other"),
+    ((), "no input files were given"),
+    ("pipe.jsonl", r"pipe\.jsonl is a device or a pipe; expected a file or folder"),
+    ("ds", "ds is a dataset of jaxdata, not text: give the files that it was made of"),
+    ("both", "both contains several splits of a Hugging Face dataset; give the folder of one"),
+    ("cut", r"cut is not whole as save_to_disk wrote it \(KeyError\('data\.arrow'\)\)"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), NO_INPUTS)
+def test_what_is_no_input_says_so(
+    given: Any, says: str, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a.pdf", "pile.bin"):

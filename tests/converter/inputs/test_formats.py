@@ -69,14 +69,10 @@ WAYS: dict[str, Callable[[bytes], bytes]] = {
 }
 GAPS = st.sampled_from([" ", "\n", "\n\n", "\r\n\r\n", "", "\n\n\n"])
 PIECES = st.tuples(st.sampled_from(["a", "one", "Zwölf", "語", "\U0001f9a5", "x" * 40, "\r"]), GAPS)
+TEXTS = st.lists(PIECES, min_size=1, max_size=150).map(lambda some: "".join(map("".join, some)))
 
 
-@given(
-    st.lists(PIECES, min_size=1, max_size=150).map(lambda pairs: "".join(map("".join, pairs))),
-    st.integers(16, 60),
-    st.integers(1, 600),
-    st.booleans(),
-)
+@given(TEXTS, st.integers(16, 60), st.integers(1, 600), st.booleans())
 @example("語" * 200, 16, 1, False)
 @example("x" * 16 * 16, 16, 1, False)
 @example("x" * (16 * 16 + 1), 16, 1, True)
@@ -296,9 +292,7 @@ def test_groups_are_joined_to_units_and_huge_ones_are_read(
     assert [row["a"] for row in rows] == [n for size in sizes for n in range(size)]  # type: ignore[index, call-overload]
 
 
-def test_a_table_may_be_as_large_as_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_may_reach_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "EXPANSION", 5)
     for free, size, good in ((60, 60, True), (60, 61, False), (0, 50, True), (0, 51, False)):
         monkeypatch.setattr(tables, "FREE", free)

@@ -112,22 +112,19 @@ def test_values_that_json_does_not_know(tmp_path: Path) -> None:
     assert [*json.loads(second).values()] == values
 
 
-RAISING = (1 // 0 for _ in range(1))
+NO_RECORDS: list[Any] = [
+    ([3], r"record 0 is a int: expected a string, or a dict with the key 'text'"),
+    ([{"text": "a"}, {"image": object()}], "record 1 cannot be written as JSON .*object"),
+    (iter(()), "there are no records to convert: what is given is empty or exhausted"),
+    (7, "convert got a int: expected files, folders or globs; or records: an iterable of"),
+    ({"text": ["a"]}, r"got a dict of 'text'; .* of records a list, as \[\{\"text\": …\}\]"),
+    (["a text"], "^a text: no such file or folder.* give texts as records"),
+    (pd.Series(["a text"]), "^a text: no such file .* give texts as records"),
+    (iter([Path("none")]), "^none: no such file"),
+]
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ([3], r"record 0 is a int: expected a string, or a dict with the key 'text'"),
-        ([{"text": "a"}, {"image": object()}], "record 1 cannot be written as JSON .*object"),
-        (iter(()), "there are no records to convert: what is given is empty or exhausted"),
-        (7, "convert got a int: expected files, folders or globs; or records: an iterable of"),
-        ({"text": ["a"]}, r"got a dict of 'text'; .* of records a list, as \[\{\"text\": …\}\]"),
-        (["a text"], "^a text: no such file or folder.* give texts as records"),
-        (pd.Series(["a text"]), "^a text: no such file .* give texts as records"),
-        (iter([Path("none")]), "^none: no such file"),
-    ],
-)
+@pytest.mark.parametrize(("given", "message"), NO_RECORDS)
 def test_what_are_no_records(given: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         run_here(given, tmp_path / "out")
@@ -140,7 +137,7 @@ def test_what_cannot_be_written_or_shared_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="other machines cannot read if the output is s3://b/data"):
         run(RECORDS, "s3://b/data", engine="ray")  # type: ignore[arg-type]
     with pytest.raises(ZeroDivisionError):
-        run_here(RAISING, tmp_path / "out")
+        run_here((1 // 0 for _ in range(1)), tmp_path / "out")
     assert not (tmp_path / "out").exists()
     (tmp_path / "out").write_text("x")
     with pytest.raises(InputError, match="out cannot be written: File exists"):

@@ -19,13 +19,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs import files as identity
 from jaxdata.converter.inputs import parsing, streams
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.files import (
-    FilePart,
-    FileType,
-    InputFile,
-    ReadSettings,
-    unit_bytes_for,
-)
+from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, ReadSettings
 from jaxdata.converter.inputs.formats import json_records
 from jaxdata.converter.inputs.reading import cut, raw_records
 from tests.converter.inputs.made import zst
@@ -35,27 +29,16 @@ MARK = b"\xef\xbb\xbf"
 
 
 LINE = st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=12)
+LINES, ENDS = st.lists(LINE.map(str.encode), max_size=12), st.sampled_from([b"\n", b"\r\n"])
 
 
-@given(
-    st.lists(LINE.map(str.encode), max_size=12),
-    st.sampled_from([b"\n", b"\r\n"]),
-    st.booleans(),
-    st.booleans(),
-    st.integers(1, 60),
-    st.integers(3, 20),
-)
+@given(LINES, ENDS, st.booleans(), st.booleans(), st.integers(1, 60), st.integers(3, 20))
 @example([b"", b"", b"a"], b"\r\n", True, True, 1, 9)
 @example([b"one", b"two", b"three"] * 4, b"\n", True, False, 7, 20)
 def test_every_line_comes_once_cut_behind_each_multiple_of_the_unit(
-    tmp_path_factory: pytest.TempPathFactory,
-    content: list[bytes],
-    end: bytes,
-    ended: bool,
-    marked: bool,
-    unit_bytes: int,
-    limit: int,
-) -> None:
+    tmp_path_factory: pytest.TempPathFactory, content: list[bytes], end: bytes, ended: bool,
+    marked: bool, unit_bytes: int, limit: int,
+) -> None:  # fmt: skip
     text = end.join(content) + (end if ended and content else b"")
     data = MARK * (marked and text != b"") + text
     content = content if ended or (content and content[-1]) else content[:-1]
@@ -116,8 +99,7 @@ def test_the_elements_of_an_array_are_given_wherever_chunks_end(
     kept = [one if len(one) <= 4 else parsing.too_long(one[:5], 4) for one in pieces]
     for chunk in (4, 5, 7, 2**18):
         with mock.patch.object(json_records, "_CHUNK", chunk):
-            assert values(data, 999) == pieces
-            assert values(data, 4) == kept
+            assert (values(data, 999), values(data, 4)) == (pieces, kept)
 
 
 def test_arrays_that_do_not_end_or_go_on_are_refused_and_objects_follow_each_other() -> None:
@@ -168,9 +150,7 @@ def test_streams_and_heads_are_unpacked_up_to_the_limit(monkeypatch: pytest.Monk
 @given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=12), st.integers(8, 40))
 @settings(max_examples=100)
 @example([(5, False), (2**20 - 1, False), (2**20, False), (5, False), (2**20 + 1, False)], 2**26)
-def test_small_files_are_grouped_and_larger_ones_are_alone(
-    sizes: list[tuple[int, bool]], unit_bytes: int
-) -> None:
+def test_small_files_are_grouped_and_larger_ones_are_alone(sizes: Any, unit_bytes: int) -> None:
     texts = [size * (4 if packed else 1) for size, packed in sizes]
     files = [
         InputFile("/none", f"{n:02}.txt", size, FileType("txt", "gz" if packed else ""), "", 0)
@@ -194,7 +174,7 @@ def test_small_files_are_grouped_and_larger_ones_are_alone(
         assert unit.reads == [(files[n], FilePart(n)) for n in numbers]
         assert unit.where == f"/none/{numbers[0]:02}.txt"
     share = sum(texts) << 27
-    found = unit_bytes_for(share)
+    found = identity.unit_bytes_for(share)
     assert found <= min(max(share // 256, 2**22), 2**26) < 2 * found
     assert found & (found - 1) == 0
 

@@ -10,7 +10,8 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -226,27 +227,20 @@ def test_who_asks_is_told_to_no_other_server(tmp_path: Path) -> None:
         find_inputs(f"http://{host}/a.jsonl")
 
 
-class Answered(NamedTuple):
+def answered(data: bytes) -> Any:
     """What was asked for."""
-
-    data: bytes
-
-    def cancel(self) -> None:
-        pass
+    return SimpleNamespace(data=data, cancel=lambda: None)
 
 
-@given(
-    st.binary(max_size=300),
-    st.lists(st.tuples(st.integers(0, 320), st.integers(-1, 60)), max_size=12),
-    st.integers(0, 320) | st.none(),
-)
-def test_a_ranged_file_reads_as_a_file(
-    data: bytes, asked: list[tuple[int, int]], ahead_to: int | None
-) -> None:
+ASKED = st.lists(st.tuples(st.integers(0, 320), st.integers(-1, 60)), max_size=12)
+
+
+@given(st.binary(max_size=300), ASKED, st.integers(0, 320) | st.none())
+def test_a_ranged_file_reads_as_a_file(data: bytes, asked: Any, ahead_to: int | None) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, size in (("BLOCK", 7), ("_KEPT", 2), ("_AHEAD", 3), ("_BUFFER", 5)):
             patch.setattr(ranges, name, size)
-        opened = RangedFile(lambda a, b: Answered(data[a:b]), len(data), ahead_to).buffered()
+        opened = RangedFile(lambda a, b: answered(data[a:b]), len(data), ahead_to).buffered()
         expected = io.BytesIO(data)
         for position, count in asked:
             assert opened.seek(position) == expected.seek(position)
@@ -260,9 +254,9 @@ def test_reading_ahead_is_bounded() -> None:
     asked: list[int] = []
     block = ranges.BLOCK
 
-    def read(start: int, stop: int) -> Answered:
+    def read(start: int, stop: int) -> Any:
         asked.append(start // block)
-        return Answered(bytes(stop - start))
+        return answered(bytes(stop - start))
 
     with RangedFile(read, 100 * block).buffered() as whole:
         held = []

@@ -128,8 +128,10 @@ def test_however_a_conversation_is_written() -> None:
     ):
         found = conversation_of({"d": {"m": messages}}, "d.m")
         told = [(one["role"], one["content"]) for one in found.messages]
-        assert told == [("user", "q"), ("assistant", "a")]
-        assert found.losses == [False, True]
+        assert (told, found.losses) == ([("user", "q"), ("assistant", "a")], [False, True])
+
+
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
 
 
 def test_calls_of_functions_are_the_assistants_and_results_are_not() -> None:
@@ -137,10 +139,9 @@ def test_calls_of_functions_are_the_assistants_and_results_are_not() -> None:
     found = conversation_of({"m": [{"from": role, "value": "x"} for role in roles]}, "m")
     assert [m["role"] for m in found.messages] == ["user", "assistant", "tool", "assistant"]
     assert found.losses == [False, True, False, True]
-    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
-    record = {"m": [{"role": "user", "content": "q"}, call], "tools": "[1]", "system": "s"}
+    record = {"m": [{"role": "user", "content": "q"}, CALL], "tools": "[1]", "system": "s"}
     found = conversation_of(record, "m")
-    assert found.messages == [{"role": "system", "content": "s"}, record["m"][0], call]
+    assert found.messages == [{"role": "system", "content": "s"}, record["m"][0], CALL]
     assert (found.losses, found.variables) == ([False, False, True], {"tools": [1]})
 
 
@@ -174,11 +175,8 @@ def texts(both: list[Encoded]) -> list[tuple[str, str]]:
     return found
 
 
-USER, GOOD, BAD = (
-    {"role": role, "content": text}
-    for role, text in (("user", "q"), ("assistant", "good"), ("assistant", "bad"))
-)
-CALL = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
+TURNS = ("user", "q"), ("assistant", "good"), ("assistant", "bad")
+USER, GOOD, BAD = ({"role": role, "content": text} for role, text in TURNS)
 HUMAN, GPT = {"from": "human", "value": "q"}, {"from": "gpt", "value": "good"}
 
 

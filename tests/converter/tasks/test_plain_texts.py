@@ -20,16 +20,7 @@ from jaxdata.base.seeds import derive
 from jaxdata.converter import tasks
 from jaxdata.converter.chat import formatting
 from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.tasks import (
-    Dropped,
-    Span,
-    SpanEncoder,
-    TaskSettings,
-    check_takes,
-    encode,
-    make_settings,
-    make_task,
-)
+from jaxdata.converter.tasks import Dropped, Span, SpanEncoder, make_settings, make_task
 from jaxdata.converter.tasks.fim import divide
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.tasks.telling import BOS, EOD, FAILS, TELLING, ids_of, plain, task_of
@@ -60,13 +51,8 @@ def test_texts_of_several_keys_are_joined_and_cleaned() -> None:
         task.prepare({"a": None})
 
 
-SPANS = st.builds(
-    Span,
-    TEXT | st.integers(0, 9),
-    st.booleans(),
-    st.booleans(),
-    st.sampled_from([None, None, True, False]),
-)
+GOES_ON = st.sampled_from([None, None, True, False])
+SPANS = st.builds(Span, TEXT | st.integers(0, 9), st.booleans(), st.booleans(), GOES_ON)
 
 
 @given(st.lists(st.lists(SPANS, max_size=4), max_size=4), st.booleans())
@@ -93,7 +79,7 @@ def test_long_texts_are_encoded_in_parts_that_go_on(
     texts: list[str], special: bool, continuing: bool, long: int
 ) -> None:
     with mock.patch.object(tasks, "_LONG", long):
-        found = encode(TELLING, texts, special=special, continuing=continuing)
+        found = tasks.encode(TELLING, texts, special=special, continuing=continuing)
     expected: list[Any] = []
     for text in texts:
         parts = [text] if special else [text[at : at + long] for at in range(0, len(text), long)]
@@ -121,12 +107,10 @@ def test_a_text_is_divided_evenly_but_for_line_ends(text: str, count: int) -> No
 FIM = {"fim_prefix": 1, "fim_middle": 2, "fim_suffix": 3}
 
 
-@given(
-    st.text("ab\u00e9 ", max_size=9),
-    st.sampled_from([0.0, 0.4, 1.0]),
-    st.sampled_from([0.0, 0.5, 1.0]),
-    st.booleans(),
-)
+RATES, SPM_RATES = st.sampled_from([0.0, 0.4, 1.0]), st.sampled_from([0.0, 0.5, 1.0])
+
+
+@given(st.text("ab\u00e9 ", max_size=9), RATES, SPM_RATES, st.booleans())
 def test_a_middle_is_drawn_by_content(text: str, rate: float, spm: float, goes_on: bool) -> None:
     def chance(name: str) -> int:
         return derive(0, "fim", name, hashlib.sha256(text.encode()).hexdigest())
@@ -157,12 +141,10 @@ def in_order(tokens: list[int]) -> str:
     return bytes(told).decode()
 
 
-@given(
-    st.text("ab\né", min_size=20, max_size=300),
-    st.sampled_from([64, 65, 100, 0]),
-    st.sampled_from([0.5, 1.0]),
-    st.booleans(),
-)
+LONG = st.text("ab\né", min_size=20, max_size=300)
+
+
+@given(LONG, st.sampled_from([64, 65, 100, 0]), st.sampled_from([0.5, 1.0]), st.booleans())
 @settings(max_examples=80)
 def test_pieces_of_a_long_document_fit_the_context_and_are_the_text(
     text: str, context: int, rate: float, bos: bool
@@ -199,9 +181,8 @@ def test_pieces_have_room_for_the_end_and_for_going_on() -> None:
     assert [len(piece) for piece in short] == [32, 34]
     task = task_of("fim", **FIM, fim_context=64)
     assert [plain(one) for one in task.encode(["a!", "!" * 100])] == [FAILS, FAILS]
-    with mock.patch.object(
-        TELLING, "encode", lambda texts, **_: [np.zeros(70 * len(t)) for t in texts]
-    ):
+    long = mock.Mock(side_effect=lambda texts, **_: [np.zeros(70 * len(text)) for text in texts])
+    with mock.patch.object(TELLING, "encode", long):
         assert [len(piece) for piece in encoded(TELLING, "ab", **never, fim_context=64)] == [70, 71]
 
 
@@ -224,22 +205,22 @@ def test_the_tokens_are_the_tokenizers_own_or_named(shared_data: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("task", "options", "says"),
-    [
-        ("mlm", {}, "task='mlm'; expected one of lm, dpo, fim, ids, sft"),
-        ("fim", {"fim_rate": -0.01, "nope": 1}, "task 'fim': fim_rate=-0.01: expected at least 0"),
-        ("fim", {"spm_rate": 1.01}, "task 'fim': spm_rate=1.01: expected at most 1"),
-        ("fim", {"fim_context": 63}, "task 'fim': fim_context: expected 64 tokens or more, or 0"),
-        ("sft", {"pairs": "x"}, "task 'sft': pairs='x': expected 'documents' or 'turns'"),
-        ("sft", {"text_key": "t"}, "task 'sft': there is no setting 'text_key'"),
-        ("ids", {"mask_key": "m", "labels_key": "l"}, "task 'ids': give a mask or labels, not bot"),
-        ("sft", {"chat_template": 3}, "chat_template=3: expected a name, a file, 'tokenizer', 'no"),
-        ("dpo", {"separator": "|", "chat_template": "chatml"}, "separator cannot be combined with"),
-        ("sft", {"chat_template": "tokenizer"}, "tokenizer 'bytes' has no chat template; give one"),
-        ("sft", {"chat_template": "no/where"}, "--chat-template 'no/where' is none of chatml, de"),
-    ],
-)
+WRONG_SETTINGS: list[Any] = [
+    ("mlm", {}, "task='mlm'; expected one of lm, dpo, fim, ids, sft"),
+    ("fim", {"fim_rate": -0.01, "nope": 1}, "task 'fim': fim_rate=-0.01: expected at least 0"),
+    ("fim", {"spm_rate": 1.01}, "task 'fim': spm_rate=1.01: expected at most 1"),
+    ("fim", {"fim_context": 63}, "task 'fim': fim_context: expected 64 tokens or more, or 0"),
+    ("sft", {"pairs": "x"}, "task 'sft': pairs='x': expected 'documents' or 'turns'"),
+    ("sft", {"text_key": "t"}, "task 'sft': there is no setting 'text_key'"),
+    ("ids", {"mask_key": "m", "labels_key": "l"}, "task 'ids': give a mask or labels, not bot"),
+    ("sft", {"chat_template": 3}, "chat_template=3: expected a name, a file, 'tokenizer', 'no"),
+    ("dpo", {"separator": "|", "chat_template": "chatml"}, "separator cannot be combined with"),
+    ("sft", {"chat_template": "tokenizer"}, "tokenizer 'bytes' has no chat template; give one"),
+    ("sft", {"chat_template": "no/where"}, "--chat-template 'no/where' is none of chatml, de"),
+]
+
+
+@pytest.mark.parametrize(("task", "options", "says"), WRONG_SETTINGS)
 def test_settings_are_refused_with_what_is_expected(task: str, options: Any, says: str) -> None:
     with pytest.raises(InputError) as refused:
         make_settings(task, TELLING, options)
@@ -247,7 +228,7 @@ def test_settings_are_refused_with_what_is_expected(task: str, options: Any, say
 
 
 def test_settings_are_of_the_task_that_they_name_or_wrong() -> None:
-    adapter = TypeAdapter(TaskSettings)
+    adapter = TypeAdapter(tasks.TaskSettings)
     assert adapter.validate_python({"name": "ids", "ids_key": "x"}).ids_key == "x"
     made = make_settings("sft", TELLING, {"text_key": "text"})
     assert adapter.validate_python(made) is made
@@ -255,13 +236,11 @@ def test_settings_are_of_the_task_that_they_name_or_wrong() -> None:
         with pytest.raises(ValidationError):
             adapter.validate_python(wrong)
     with pytest.raises(InputError, match=r"^pairs is for --task sft, not for task 'lm': why$"):
-        check_takes("lm", "pairs", "why")
-    check_takes("sft", "pairs", "why")
+        tasks.check_takes("lm", "pairs", "why")
+    tasks.check_takes("sft", "pairs", "why")
 
 
-def test_a_chat_template_is_looked_for_where_nothing_else_says_how_turns_are_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_chat_template_is_sought_where_nothing_else_writes_turns(monkeypatch: Any) -> None:
     monkeypatch.setattr(formatting, "find_template", lambda given, _: f"of {given}")
 
     def template(**options: Any) -> Any:

@@ -54,14 +54,12 @@ class Given:
         return item | ({"loss_mask": self._content.masks[index]} if self._content.masked else {})
 
 
-_documents = st.lists(
-    st.lists(st.integers(0, 2**16 - 1) | st.sampled_from([2**16, 2**31 - 1]), max_size=6),
-    max_size=6,
-)
-contents = st.builds(Content, _documents, st.booleans())
+Data = st.DataObject
+_ids = st.integers(0, 2**16 - 1) | st.sampled_from([2**16, 2**31 - 1])
+contents = st.builds(Content, st.lists(st.lists(_ids, max_size=6), max_size=6), st.booleans())
 
 
-def asked_of(data: st.DataObject, content: Content) -> list[tuple[int, int, int]]:
+def asked_of(data: Data, content: Content) -> list[tuple[int, int, int]]:
     """Some ranges: document, start and count."""
     if not content.tokens:
         return []
@@ -91,15 +89,12 @@ def by_range(found: Gathered, count: int, dtype: Any) -> list[list[Any]]:
 
 
 @given(contents, st.sampled_from(["in_memory", "custom"]), st.data())
-def test_any_ranges_are_those_of_the_lists(
-    content: Content, kind: str, data: st.DataObject
-) -> None:
+def test_any_ranges_are_those_of_the_lists(content: Content, kind: str, data: Data) -> None:
     docs = getattr(content, kind)()
     rows = asked_of(data, content)
     dtype = docs.dtype.newbyteorder("<")
     size = 2 if kind == "in_memory" and max(sum(content.tokens, [0])) < 2**16 else 4
-    assert (docs.dtype.itemsize, docs.dtype.kind) == (size, "u")
-    assert docs.name == "train/web"
+    assert (docs.dtype.itemsize, docs.dtype.kind, docs.name) == (size, "u", "train/web")
     found = docs.tokens(*columns(rows))
     assert by_range(found, len(rows), dtype) == ranges(content.tokens, rows)
     assert docs.masked is bool(content.masked and (content.tokens or kind == "in_memory"))
@@ -126,9 +121,7 @@ def test_any_ranges_are_those_of_the_lists(
 
 
 @given(contents, st.integers(1, 9))
-def test_pages_end_where_the_first_bytes_of_documents_leave_them(
-    content: Content, size: int
-) -> None:
+def test_pages_end_where_first_bytes_of_documents_leave_them(content: Content, size: int) -> None:
     docs = content.in_memory()
     item = docs.dtype.itemsize + docs.masked
     before = [sum(map(len, content.tokens[:n])) * item for n in range(len(content.tokens) + 1)]
@@ -141,7 +134,7 @@ def test_pages_end_where_the_first_bytes_of_documents_leave_them(
 
 
 @given(st.lists(st.integers(0, 3), max_size=6), st.data())
-def test_a_filler_follows_the_ranges_that_want_it(counts: list[int], data: st.DataObject) -> None:
+def test_a_filler_follows_the_ranges_that_want_it(counts: list[int], data: Data) -> None:
     values = np.arange(sum(counts), dtype=np.uint16)
     found = Gathered.cut(values, np.array(counts, np.int64))
     some = np.array([n for n in range(len(counts)) if data.draw(st.booleans())], np.int64)
@@ -206,20 +199,20 @@ class Items(list[Any]):
         self.lengths = lengths
 
 
-@pytest.mark.parametrize(
-    ("item", "message"),
-    [
-        ({"tokens": [[3, 4]]}, "document 1: its tokens are of shape (1, 2); expected 2 values"),
-        ({"tokens": [[3], [4, 5]]}, "document 1: its tokens are no array: "),
-        ({"tokens": [3, 2**31]}, "token 1 of document 1 is 2147483648; expected a whole number "),
-        ({"loss_mask": [1, 1]}, "document 1 has loss_mask, tokens, w; expected tokens, w, as the "),
-        ({"w": ["a", "b"]}, "document 1: its w are of dtype <U1; expected numbers"),
-        ({"tokens": np.array([3, 2**31], "u4")}, "token 1 of document 1 is 2147483648; expected "),
-        ({"tokens": np.array([-1, 3])}, "token 0 of document 1 is -1; expected a whole number "),
-        ({"w": np.array([1, 200])}, "document 1: its w hold a number that int8 does not hold"),
-        ({"w": [1, 200]}, "document 1: its w hold a number that int8 does not hold"),
-    ],
-)
+BROKEN: list[Any] = [
+    ({"tokens": [[3, 4]]}, "document 1: its tokens are of shape (1, 2); expected 2 values"),
+    ({"tokens": [[3], [4, 5]]}, "document 1: its tokens are no array: "),
+    ({"tokens": [3, 2**31]}, "token 1 of document 1 is 2147483648; expected a whole number "),
+    ({"loss_mask": [1, 1]}, "document 1 has loss_mask, tokens, w; expected tokens, w, as the "),
+    ({"w": ["a", "b"]}, "document 1: its w are of dtype <U1; expected numbers"),
+    ({"tokens": np.array([3, 2**31], "u4")}, "token 1 of document 1 is 2147483648; expected "),
+    ({"tokens": np.array([-1, 3])}, "token 0 of document 1 is -1; expected a whole number "),
+    ({"w": np.array([1, 200])}, "document 1: its w hold a number that int8 does not hold"),
+    ({"w": [1, 200]}, "document 1: its w hold a number that int8 does not hold"),
+]
+
+
+@pytest.mark.parametrize(("item", "message"), BROKEN)
 def test_an_item_that_breaks_the_word_of_its_object_is_named(item: Any, message: str) -> None:
     docs = CustomDocuments(Items(item))
     assert [values.tolist() for values in docs[0].values()] == [[1, 2], [1, 0]]

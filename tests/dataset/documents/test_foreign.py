@@ -29,6 +29,7 @@ from tests import builders
 
 CODES = {"u1": 1, "i1": 2, "<i2": 3, "<i4": 4, "<i8": 5, "<f8": 6, "<f4": 7, "<u2": 8}
 Documents = list[np.ndarray]
+Patch = pytest.MonkeyPatch
 
 
 def write_megatron(
@@ -50,9 +51,7 @@ def write_megatron(
     return f"megatron:{prefix}"
 
 
-def write_gpts(
-    prefix: Path, windows: Documents, leads: list[int] | None = None, code: int = 2
-) -> str:
+def write_gpts(prefix: Path, windows: Documents, leads: Any = None, code: int = 2) -> str:
     offsets = [0, *np.cumsum([len(window) for window in windows]).tolist()]
     index = b"GPTS" + struct.pack("<III", 1, code, len(windows))
     index += struct.pack(f"<{len(offsets)}q", *offsets)
@@ -68,9 +67,7 @@ def write_nanogpt(path: Path, documents: Documents) -> str:
     return f"nanogpt:{path}"
 
 
-def write_datatrove(
-    path: Path, documents: Documents, item: int = 2, masks: Documents | None = None
-) -> str:
+def write_datatrove(path: Path, documents: Documents, item: int = 2, masks: Any = None) -> str:
     path.write_bytes(b"".join(document.astype(f"<u{item}").tobytes() for document in documents))
     ends = np.cumsum([len(document) for document in documents]).tolist()
     Path(f"{path}.index").write_bytes(struct.pack(f"<{len(ends)}Q", *ends))
@@ -95,8 +92,7 @@ def only_source(spec: str, **given: Any) -> Any:
 
 def assert_holds(source: Any, documents: Documents) -> None:
     assert source.lengths.tolist() == [len(document) for document in documents]
-    assert source.lengths.dtype == np.uint32
-    assert len(source) == len(documents)
+    assert (source.lengths.dtype, len(source)) == (np.uint32, len(documents))
     for number, document in enumerate(documents):
         np.testing.assert_array_equal(source[number]["tokens"], document)
         half = len(document) // 2
@@ -204,7 +200,7 @@ def test_what_a_window_repeats_has_no_loss(tmp_path: Path) -> None:
 
 
 def test_the_index_of_a_flat_file_is_kept_and_made_again_where_it_or_the_file_is_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     spec = write_nanogpt(tmp_path / "train.bin", made())
     first = only_source(spec, eod_id=0)
@@ -239,10 +235,8 @@ def test_fingerprints_follow_content_alone(tmp_path: Path) -> None:
     moved = [*documents[:5], np.append(documents[5], documents[6][:1]), documents[6][1:]]
     given = [(documents, "<u2"), (edited, "<u2"), ([*moved, *documents[7:]], "<u2")]
     given += [(documents, "<i4"), (documents, "<u2")]
-    prints = [
-        only_source(write_megatron(tmp_path / f"{n}", *each)).fingerprint
-        for n, each in enumerate(given)
-    ]
+    specs = [write_megatron(tmp_path / f"{n}", *each) for n, each in enumerate(given)]
+    prints = [only_source(spec).fingerprint for spec in specs]
     assert (len({*prints}), prints[0]) == (4, prints[-1])
     large = only_source(write_nanogpt(tmp_path / "large", [np.arange(200_000)]), eod_id=-1)
     assert large.fingerprint.startswith("fac838aa0f6869b8"), "states have it"
@@ -325,9 +319,7 @@ GPTS: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("said", MEGATRON | GPTS)
-def test_a_damaged_pair_is_refused_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
-) -> None:
+def test_a_damaged_pair_is_refused_in_words(tmp_path: Path, monkeypatch: Patch, said: str) -> None:
     monkeypatch.setattr(megatron, "_NUMBERS_AT_ONCE", 2)
     write = write_megatron if said in MEGATRON else write_gpts
     spec = write(tmp_path / "old", distinct_documents(LENGTHS))
@@ -358,7 +350,7 @@ def test_what_lacks_its_tokens_or_has_other_masks_is_refused_in_words(tmp_path: 
 @pytest.mark.parametrize("at_once", [1, 2, 5, 6])
 @pytest.mark.parametrize("boundaries", [None, [0, 1, 2, 3, 3, 5], [0, 2, 3, 4, 5], [0, 5]])
 def test_a_long_index_is_checked_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, boundaries: list[int] | None
+    tmp_path: Path, monkeypatch: Patch, at_once: int, boundaries: list[int] | None
 ) -> None:
     monkeypatch.setattr(megatron, "_NUMBERS_AT_ONCE", at_once)
     sequences = distinct_documents(LENGTHS)

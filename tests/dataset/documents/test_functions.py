@@ -31,6 +31,8 @@ from tests.dataset.documents.test_contract_of_documents import (
     ranges,
 )
 
+Patch = pytest.MonkeyPatch
+
 
 def starts_even(document: Document) -> bool:
     return len(document["tokens"]) > 0 and int(document["tokens"][0]) % 2 == 0
@@ -55,8 +57,7 @@ def marked(document: Document) -> Any:
     return {"tokens": tokens // 2, "loss_mask": tokens % 5 > 1, "v": (tokens % 99).astype(np.int8)}
 
 
-Step = Callable[[Documents], Documents]
-STEPS: dict[str, Step] = {
+STEPS: dict[str, Callable[[Documents], Documents]] = {
     "starts even": lambda docs: docs.filter(starts_even),
     "backwards": lambda docs: docs.map(backwards, same_length=True),
     "each twice": lambda docs: docs.map(each_twice),
@@ -70,10 +71,8 @@ def by_hand(documents: list[Document], step: str) -> list[Document]:
     if step == "starts even":
         return [each for each in documents if starts_even(each)]
     if step == "without some":
-        return [
-            without_some(each, np.random.default_rng(derive(3, "document", n)))
-            for n, each in enumerate(documents)
-        ]
+        rngs = [np.random.default_rng(derive(3, "document", n)) for n in range(len(documents))]
+        return [without_some(*pair) for pair in zip(documents, rngs, strict=True)]
     if step == "marked":
         there = any(len(each["tokens"]) for each in documents)
         return [each | marked(each) for each in documents] if there else documents
@@ -141,9 +140,10 @@ class Counted:
         return self.function(document)
 
 
-@pytest.mark.parametrize(
-    ("kind", "function", "before"), [("filter", starts_even, 0), ("map", each_twice, 1)]
-)
+KINDS = [("filter", starts_even, 0), ("map", each_twice, 1)]
+
+
+@pytest.mark.parametrize(("kind", "function", "before"), KINDS)
 def test_what_planning_needs_is_found_once_and_kept_in_the_dataset(
     docs: Documents, kind: str, function: Any, before: int
 ) -> None:
@@ -168,7 +168,7 @@ def test_what_planning_needs_is_found_once_and_kept_in_the_dataset(
 
 
 def test_all_cores_find_the_same_as_one(
-    docs: Documents, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    docs: Documents, monkeypatch: Patch, tmp_path: Path
 ) -> None:
     def some(document: Document, rng: np.random.Generator) -> Any:  # sent by value: a quick start
         left = rng.random(len(document["tokens"])) < 0.7
@@ -229,7 +229,7 @@ def test_documents_keep_the_numbers_and_files_of_their_source(docs: Documents) -
 
 
 def test_long_documents_and_those_with_masks_are_made_once_while_there_is_room(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
 ) -> None:
     tokens = builders.documents([900, 20, 800, 30])
     for docs, seq_len in (
@@ -292,7 +292,7 @@ def nothing(docs):
 
 
 def test_a_config_names_a_function_of_documents(
-    docs: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    docs: Documents, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     (tmp_path / "prepared.py").write_text(PREPARE)
     monkeypatch.syspath_prepend(tmp_path)

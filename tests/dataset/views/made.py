@@ -101,10 +101,8 @@ def plans(draw: st.DrawFn, lengths: Sequence[int]) -> Plan:
     def ranges() -> list[Range]:
         rows = draw(st.lists(st.tuples(numbers, st.integers(0, 13), st.integers(1, 6)), max_size=8))
         whys = [draw(st.sampled_from(reasons)) for _ in rows]
-        return [
-            Range(d, start, start + size, why)
-            for (d, start, size), why in zip(rows, whys, strict=True)
-        ]
+        pairs = zip(rows, whys, strict=True)
+        return [Range(d, start, start + size, why) for (d, start, size), why in pairs]
 
     fates = {number: fate(number) for number in draw(st.sets(numbers))}
     copies = [draw(st.integers(int(n not in fates), 3)) for n in range(len(lengths))]

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.views.selecting import Expression
 
-NUMBERS = [1, 2, -3, None, 7]
-FLOATS = [0.5, None, 2.0, -1.25, 7.0]
 TEXTS = ["en", "De", None, "", "en-GB"]
-FLAGS = [True, False, None, True, False]
-FIELDS = {"n": NUMBERS, "x": FLOATS, "t": TEXTS, "b": FLAGS, "m.o": TEXTS, "z": [None] * 5}
+FIELDS: dict[str, list[Any]] = {"n": [1, 2, -3, None, 7], "x": [0.5, None, 2.0, -1.25, 7.0]}
+FIELDS |= {"t": TEXTS, "b": [True, False, None, True, False], "m.o": TEXTS, "z": [None] * 5}
 Part = tuple[str, list[Any]]
 """an expression, and its value for each of five documents"""
 Parts = st.SearchStrategy[Part]
@@ -44,10 +42,8 @@ def constants(*values: Any) -> Parts:
 
 
 def each_and(one: Part, other: Part) -> Part:
-    found = [
-        False if False in row else None if None in row else True
-        for row in zip(one[1], other[1], strict=True)
-    ]
+    rows = zip(one[1], other[1], strict=True)
+    found = [False if False in row else None if None in row else True for row in rows]
     return f"({one[0]} and {other[0]})", found
 
 
@@ -112,9 +108,7 @@ truths = st.recursive(
     | constants(True, False)
     | st.builds(within, _numbers, st.lists(_constant, max_size=3), st.booleans())
     | st.builds(missing, fields(*FIELDS), st.booleans()),
-    lambda inner: (
-        st.builds(each_and, inner, inner) | st.builds(each_or, inner, inner) | inner.map(inverted)
-    ),
+    lambda one: st.builds(each_and, one, one) | st.builds(each_or, one, one) | one.map(inverted),
     max_leaves=4,
 )
 

@@ -220,18 +220,17 @@ LISTED = [1, 3, 4, 5, 6, 6, 7, 8, 9]
 OWN = [1, 4, 12, 2, 9, 20, 7, 3, 12]
 
 
-@pytest.mark.parametrize(
-    ("column", "values", "what"),
-    [
-        *((column, None, f"its column {column} is not what was written")
-          for column in (*CONTENT, "start")),
-        ("document", [3, 1, *LISTED[2:]], "its documents are not in ascending order"),
-        ("document", [1, 4, 3, *LISTED[3:]], "its documents are not in ascending order"),
-        ("document", [*LISTED[:-1], 10], "its lengths are not those of its documents"),
-        ("length", [*OWN[:-1], 11], "its lengths do not add up to its tokens"),
-        ("start", [0] * 5 + [21, 0, 0, 0], "its lengths are not those of its documents"),
-    ],
-)  # fmt: skip
+CHANGES: list[Any] = [
+    *((name, None, f"its column {name} is not what was written") for name in (*CONTENT, "start")),
+    ("document", [3, 1, *LISTED[2:]], "its documents are not in ascending order"),
+    ("document", [1, 4, 3, *LISTED[3:]], "its documents are not in ascending order"),
+    ("document", [*LISTED[:-1], 10], "its lengths are not those of its documents"),
+    ("length", [*OWN[:-1], 11], "its lengths do not add up to its tokens"),
+    ("start", [0] * 5 + [21, 0, 0, 0], "its lengths are not those of its documents"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "values", "what"), CHANGES)
 def test_a_list_that_is_not_what_was_written_or_not_of_its_source_is_damage(
     folders: dict[bool, Path], column: str, values: list[int] | None, what: str
 ) -> None:

@@ -14,12 +14,7 @@ from jaxdata.dataset.manifest import read_manifest
 from jaxdata.dataset.views.kept_documents import views_of
 from jaxdata.dataset.views.writing import remove_views, write_views
 from jaxdata.storage import open_store
-from jaxdata.testing import (
-    assert_exactly_once,
-    assert_same_batches,
-    distinct_documents,
-    write_dataset,
-)
+from jaxdata.testing import assert_exactly_once, assert_same_batches, write_dataset
 from tests import builders, commands
 from tests.converter.here import run_here, tree
 from tests.dataset.views.made import convert_records, dropping, kept, masking, write
@@ -31,7 +26,7 @@ COPIES = np.where(np.arange(80) % 5 == 1, 3, 1)
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Two training sources, of which `web` has the view d1, and `wiki` none."""
-    documents = distinct_documents(LENGTHS)
+    documents = builders.documents(LENGTHS)
     sources = {"train/web": documents, "train/wiki": documents[:40], "val/web": documents[:9]}
     write_dataset(tmp_path / "d", sources, shard_documents=30)
     view = dropping(80, *range(0, 80, 4), 79, copies=COPIES, masked=masking((1, 0, 3), (6, 2, 5)))
@@ -40,13 +35,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def config(folder: Path, **fields: Any) -> dict[str, Any]:
-    return {
-        "dataset": str(folder),
-        "pack": {"seq_len": 16},
-        "curriculum": {"rows": 30, "mix": {"web": 1.0}},
-        "loader": {"batch_size": 3, "prefetch": 0},
-        **fields,
-    }
+    made: dict[str, Any] = {"dataset": str(folder), "pack": {"seq_len": 16}}
+    made["curriculum"] = {"rows": 30, "mix": {"web": 1.0}}
+    made["loader"] = {"batch_size": 3, "prefetch": 0}
+    return made | fields
 
 
 def test_a_config_names_views_for_all_some_or_one_of_several(folder: Path) -> None:
@@ -137,7 +129,7 @@ def test_a_source_that_grew_needs_its_view_made_again(tmp_path: Path) -> None:
 
 def test_both_sides_of_pairs_get_one_list(tmp_path: Path) -> None:
     names = ["train/ultra/chosen", "train/ultra/rejected", "train/web"]
-    documents = distinct_documents([5, 6, 7, 8, 9, 10])
+    documents = builders.documents([5, 6, 7, 8, 9, 10])
     masks = [[0, 0, *[1] * (len(each) - 2)] for each in documents]
     sources = dict.fromkeys(names, documents)
     dataset = write_dataset(tmp_path, sources, dict.fromkeys(names[:2], masks))

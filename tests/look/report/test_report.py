@@ -248,12 +248,13 @@ def test_a_batch_is_drawn_slot_by_slot(run: Path) -> None:
     loader = load(run / "run.yaml")
     batch = next(loader)
     drawn = draw_batch(loader, None, 0)
-    assert len(drawn.rows) == drawn.batch_size == 4
-    for number, row in enumerate(drawn.rows):
+    assert len(drawn["rows"]) == drawn["batch_size"] == 4
+    for number, row in enumerate(drawn["rows"]):
         ids, loss = np.zeros(64, int), np.zeros(64, bool)
-        for segment, one in enumerate(row.segments, 1):
-            ids[round(one.left * 0.64) : round((one.left + one.width) * 0.64)] = segment
-        for left, width in row.loss:
+        for segment, one in enumerate(row["segments"], 1):
+            left, right = one["left"], one["left"] + one["width"]
+            ids[round(left * 0.64) : round(right * 0.64)] = segment
+        for left, width in row["loss"]:
             loss[round(left * 0.64) : round((left + width) * 0.64)] = True
         assert ids.tolist() == batch["segment_ids"][number].tolist()
         assert loss.tolist() == batch["loss_mask"][number].tolist()

@@ -25,15 +25,9 @@ class SlowGpt:
     """Megatron's GPT dataset as its documentation of indices says it, one token after the other."""
 
     def __init__(
-        self,
-        documents: Sequence[np.ndarray],
-        seq_len: int,
-        seed: int,
-        num_samples: int | None,
-        chosen: Sequence[int] | None = None,
-        extra: int = 1,
-        drop_last: bool = True,
-    ) -> None:
+        self, documents: Sequence[np.ndarray], seq_len: int, seed: int, num_samples: int | None,
+        chosen: Sequence[int] | None = None, extra: int = 1, drop_last: bool = True,
+    ) -> None:  # fmt: skip
         self.documents, self.seq_len, self.extra = documents, seq_len, extra
         ids = list(range(len(documents))) if chosen is None else list(chosen)
         tokens = sum(len(documents[one]) for one in ids)
@@ -103,6 +97,7 @@ def texts(rows: Any) -> list[list[int]]:
     return found
 
 
+SEEDS, COUNTS = st.integers(0, 2**32 - 1), st.none() | st.integers(0, 60)
 lengths_of_some = st.lists(st.integers(0, 20), min_size=1, max_size=15).filter(sum)
 
 
@@ -117,14 +112,7 @@ def slow_blend(weights: Sequence[float], size: int) -> list[tuple[int, int]]:
 
 
 @settings(max_examples=100)
-@given(
-    lengths_of_some,
-    st.integers(1, 12),
-    st.integers(0, 2**32 - 1),
-    st.none() | st.integers(0, 60),
-    st.sampled_from([0, 1]),
-    st.booleans(),
-)
+@given(lengths_of_some, st.integers(1, 12), SEEDS, COUNTS, st.sampled_from([0, 1]), st.booleans())
 def test_rows_are_those_of_the_slow_implementation(
     lengths: list[int], seq_len: int, seed: int, num_samples: int | None, extra: int, whole: bool
 ) -> None:
@@ -233,6 +221,9 @@ def test_lanes_walk_as_one(weights: list[int], size: int) -> None:
     assert list(zip(order.tolist(), places.tolist(), strict=True)) == slow_blend(shares, size)
 
 
+PARTS = st.lists(st.tuples(st.floats(0.01, 5), lengths_of_some), min_size=1, max_size=4)
+
+
 @pytest.mark.parametrize(("sizes", "datasets"), [([3, 1, 2], "021020"), ([5, 2], "0100100")])
 def test_a_source_that_is_used_up_is_skipped(sizes: list[int], datasets: str) -> None:
     order = blend_order(normalized(sizes), sum(sizes), sizes)
@@ -240,26 +231,17 @@ def test_a_source_that_is_used_up_is_skipped(sizes: list[int], datasets: str) ->
 
 
 @settings(max_examples=60)
-@given(
-    st.lists(st.tuples(st.floats(0.01, 5), lengths_of_some), min_size=1, max_size=4),
-    st.integers(1, 80),
-    st.integers(0, 5),
-    st.sampled_from([0.005, 0.0, 0.5, 3]),
-)
+@given(PARTS, st.integers(1, 80), st.integers(0, 5), st.sampled_from([0.005, 0.0, 0.5, 3]))
 def test_blends_are_those_of_the_slow_implementation(
     given_: list[tuple[float, list[int]]], size: int, seed: int, surplus: float
 ) -> None:
-    parts = [
-        distinct_documents([*lengths, 6], 1 + 1_000 * k) for k, (_, lengths) in enumerate(given_)
-    ]
+    parts = [distinct_documents([*each, 6], 1 + 1_000 * k) for k, (_, each) in enumerate(given_)]
     sources = [jaxdata.ArrayDocuments(part) for part in parts]
     weights = np.array([weight for weight, _ in given_])
     weights = weights / np.sum(weights)
     targets = [int(np.ceil(size * w)) for w in weights]
-    slow = [
-        SlowGpt(part, 5, seed, int(np.ceil(t * (1 + surplus))))
-        for part, t in zip(parts, targets, strict=True)
-    ]
+    samples = [int(np.ceil(t * (1 + surplus))) for t in targets]
+    slow = [SlowGpt(part, 5, seed, n) for part, n in zip(parts, samples, strict=True)]
     expected = slow_blend((weights / np.sum(weights)).tolist(), sum(targets))
     pairs = [(weight, source) for (weight, _), source in zip(given_, sources, strict=True)]
     given: dict[str, Any] = {"size": size, "seq_len": 5, "seed": seed}
@@ -287,20 +269,20 @@ def test_blends_without_weights() -> None:
     assert len(jaxdata.rows.megatron.blend(pairs, size=10**6, seq_len=4)) == sum(sizes)
 
 
-@pytest.mark.parametrize(
-    ("datasets", "given", "expected"),
-    [
-        ([], {}, "0 of 0 datasets have weights"),
-        ([1, None], {}, "1 of 2 datasets have weights: expected all or none"),
-        ([1, 0], {}, "expected positive numbers; remove datasets"),
-        ([1, 2], {"size": None}, "size=None: expected a number of samples, required with weights"),
-        ([1], {"by": "eod"}, "by='eod', eod_id=None: expected by='eod' and eod_id=, the id that"),
-        ([1], {"mid_level_dataset_surplus": np.nan}, "surplus=nan: expected a number of at least"),
-        ([1], {"pad_id": -1}, "pad_id=-1: expected an id, tokenizer.pad of Megatron; where that"),
-        ([1], {"part": "val"}, r"part='val': expected train \| valid \| test"),
-        ([1], {"split": "none"}, "split='none': expected one to three weights, like '969,30,1'"),
-    ],
-)
+WRONG: list[Any] = [
+    ([], {}, "0 of 0 datasets have weights"),
+    ([1, None], {}, "1 of 2 datasets have weights: expected all or none"),
+    ([1, 0], {}, "expected positive numbers; remove datasets"),
+    ([1, 2], {"size": None}, "size=None: expected a number of samples, required with weights"),
+    ([1], {"by": "eod"}, "by='eod', eod_id=None: expected by='eod' and eod_id=, the id that"),
+    ([1], {"mid_level_dataset_surplus": np.nan}, "surplus=nan: expected a number of at least"),
+    ([1], {"pad_id": -1}, "pad_id=-1: expected an id, tokenizer.pad of Megatron; where that"),
+    ([1], {"part": "val"}, r"part='val': expected train \| valid \| test"),
+    ([1], {"split": "none"}, "split='none': expected one to three weights, like '969,30,1'"),
+]
+
+
+@pytest.mark.parametrize(("datasets", "given", "expected"), WRONG)
 def test_wrong_blends(datasets: list[Any], given: dict[str, Any], expected: str) -> None:
     source = jaxdata.ArrayDocuments(distinct_documents([7] * 21))
     with pytest.raises(InputError, match=expected):
@@ -341,20 +323,11 @@ def test_states_and_kept_orders_stay_the_same(tmp_path: Path) -> None:
     """Settings that came later are not in them."""
     source = jaxdata.ArrayDocuments(distinct_documents([7] * 21))
     rows = jaxdata.rows.megatron.gpt(source, seq_len=5, num_samples=40, reset=True, split="8,1,1")
-    assert rows.table.identity() == {
-        "order": "megatron",
-        "data": {"documents": "8007c5c7"},
-        "seq_len": 5,
-        "seed": 1234,
-        "reset": True,
-        "eod_mask_loss": False,
-        "documents": [0, 17],
-        "epochs": 2,
-        "separate_last_epoch": True,
-    }
-    assert jaxdata.Loader(blended(tmp_path), batch_size=8).get_state()["fingerprint"] == (
-        "02e43ab7bd52b053"
-    )
+    order = {"order": "megatron", "documents": [0, 17], "epochs": 2, "separate_last_epoch": True}
+    given = {"seq_len": 5, "seed": 1234, "reset": True, "eod_mask_loss": False}
+    assert rows.table.identity() == order | given | {"data": {"documents": "8007c5c7"}}
+    state = jaxdata.Loader(blended(tmp_path), batch_size=8).get_state()
+    assert state["fingerprint"] == "02e43ab7bd52b053"
     kept = [path.name.split(".")[0] for path in tmp_path.rglob("*.arrays")]
     assert sorted(kept) == [
         "megatron-08520e7618cc2314d686faf40c3ee767",

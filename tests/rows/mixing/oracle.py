@@ -81,12 +81,9 @@ def shares_of(supplies: Sequence[Supply], weights: Mapping[str, float]) -> list[
 
 
 def lay_out(
-    supplies: Sequence[Supply],
-    phases: Sequence[Phase],
-    on_exhaustion: str,
-    start: int = 0,
+    supplies: Sequence[Supply], phases: Sequence[Phase], on_exhaustion: str, start: int = 0,
     first_phase: int = 0,
-) -> Plan:
+) -> Plan:  # fmt: skip
     """Take row after row from the sources."""
     plan, row, used = Plan(), start, [each.used for each in supplies]
     most = [each.available for each in supplies]
@@ -111,11 +108,8 @@ def lay_out(
                     row += 1
             if row > begin:
                 whole = sum(Fraction(str(each)) for each in weights.values())
-                shares = {
-                    s.name: float(Fraction(str(weights[s.name])) / whole)
-                    for s in supplies
-                    if s.name in weights
-                }
+                names = [each.name for each in supplies if each.name in weights]
+                shares = {n: float(Fraction(str(weights[n])) / whole) for n in names}
                 plan.intervals.append((begin, row - begin, number, shares))
             if dry is None:
                 break
@@ -131,12 +125,10 @@ def lay_out(
     return plan
 
 
-def shortfalls(
-    supplies: Sequence[Supply], phases: Sequence[Phase], first_phase: int = 0
-) -> list[str]:
+def shortfalls(supplies: Sequence[Supply], phases: Sequence[Phase], first: int = 0) -> list[str]:
     """What a strict mixture says of phases that need more rows than there are."""
     lines, used = [], {each.name: each.used for each in supplies}
-    for number, phase in enumerate(phases, first_phase):
+    for number, phase in enumerate(phases, first):
         if phase.rows is None:
             continue
         tree = tree_of(shares_of(supplies, phase.numbers))

@@ -92,9 +92,8 @@ AT_4 = {"at_row": 4}
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return builders.run(
-        tmp_path_factory.mktemp("offered"), {"web": 300, "code": 200, "wiki": 100}, **RUN
-    )
+    sources = {"web": 300, "code": 200, "wiki": 100}
+    return builders.run(tmp_path_factory.mktemp("offered"), sources, **RUN)
 
 
 def opened(config: Path, *amendments: dict[str, Any]) -> jaxdata.Loader:
@@ -115,26 +114,24 @@ def test_amendments_of_a_config_at_one_row_are_one(config: Path) -> None:
         assert one.get_state() == both.get_state()
 
 
-@pytest.mark.parametrize(
-    ("amendments", "message"),
-    [
-        (
-            [{"at_row": 32, "epochs": {"web": 2}}, {"at_row": 16, "curriculum": BOTH}],
-            r"^amendments\.0: cannot amend a mixture of 25 rows",
-        ),
-        ([{"at_step": 21, "epochs": {}}], r"^amendments\.0: cannot seek to step 21: the steps are"),
-        (
-            [AT_4 | {"epochs": {"web": 2}}, AT_4 | {"pack": {"strategy": "concat", "overlap": 8}}],
-            r"^amendments\.0, amendments\.1: overlap=8 with strat",
-        ),
-        ([AT_4 | {"epochs": {"x": 1}}], r"amendments\.0\.epochs names the source 'x'"),
-    ],
-)
-def test_a_config_is_told_which_amendment_is_wrong(
-    config: Path, amendments: list[dict[str, Any]], message: str
-) -> None:
+WRONG: list[Any] = [
+    (
+        [{"at_row": 32, "epochs": {"web": 2}}, {"at_row": 16, "curriculum": BOTH}],
+        r"^amendments\.0: cannot amend a mixture of 25 rows",
+    ),
+    ([{"at_step": 21, "epochs": {}}], r"^amendments\.0: cannot seek to step 21: the steps are"),
+    (
+        [AT_4 | {"epochs": {"web": 2}}, AT_4 | {"pack": {"strategy": "concat", "overlap": 8}}],
+        r"^amendments\.0, amendments\.1: overlap=8 with strat",
+    ),
+    ([AT_4 | {"epochs": {"x": 1}}], r"amendments\.0\.epochs names the source 'x'"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG)
+def test_a_config_is_told_which_amendment_is_wrong(config: Path, given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        opened(config, *amendments)
+        opened(config, *given)
 
 
 def state_at(config: Path, **overrides: Any) -> dict[str, Any]:
@@ -149,23 +146,23 @@ def refusal(config: Path, state: dict[str, Any], **overrides: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("change", "entry"),
-    [
-        (
-            {"curriculum": LONG, "epochs": {"web": 2, "code": 1.5}, "on_exhaustion": "halt"},
-            {
-                "curriculum": [{"rows": 21, "mix": {"web": 0.5, "code": 0.5}}, *LONG[2:]],
-                "epochs": {"web": 2, "code": 1.5},
-                "on_exhaustion": "halt",
-            },
-        ),
-        (
-            {"pack": {"seq_len": 64}, "curriculum": {"tokens": 3_200, "mix": OTHER}},
-            {"curriculum": [{"tokens": 1_920, "mix": OTHER}], "pack": {"seq_len": 64}},
-        ),
-    ],
-)
+OFFERED: list[Any] = [
+    (
+        {"curriculum": LONG, "epochs": {"web": 2, "code": 1.5}, "on_exhaustion": "halt"},
+        {
+            "curriculum": [{"rows": 21, "mix": {"web": 0.5, "code": 0.5}}, *LONG[2:]],
+            "epochs": {"web": 2, "code": 1.5},
+            "on_exhaustion": "halt",
+        },
+    ),
+    (
+        {"pack": {"seq_len": 64}, "curriculum": {"tokens": 3_200, "mix": OTHER}},
+        {"curriculum": [{"tokens": 1_920, "mix": OTHER}], "pack": {"seq_len": 64}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "entry"), OFFERED)
 def test_the_lines_of_a_refusal_lead_the_run_over_to_the_other_recipe(
     config: Path, change: dict[str, Any], entry: dict[str, Any]
 ) -> None:
@@ -188,17 +185,17 @@ def test_the_lines_of_a_refusal_lead_the_run_over_to_the_other_recipe(
         assert loader.rows.intervals[-1].shares == pytest.approx(asked.rows.intervals[-1].shares)
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        ({"seed": 3, "pack": {"seq_len": 64}}, "seed must be the same for a whole run"),
-        ({"curriculum": {"rows": 20, "mix": "proportional"}}, "the curriculum ends before row 40"),
-        (
-            {"curriculum": LONG, "amendments": [{"at_row": 24, "pack": {"overlap": 8}}]},
-            "what differs is before row 24, where one begins already",
-        ),
-    ],
-)
+NOTHING_LEADS: list[Any] = [
+    ({"seed": 3, "pack": {"seq_len": 64}}, "seed must be the same for a whole run"),
+    ({"curriculum": {"rows": 20, "mix": "proportional"}}, "the curriculum ends before row 40"),
+    (
+        {"curriculum": LONG, "amendments": [{"at_row": 24, "pack": {"overlap": 8}}]},
+        "what differs is before row 24, where one begins already",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "why"), NOTHING_LEADS)
 def test_where_no_amendment_can_lead_over_the_refusal_says_so(
     config: Path, change: dict[str, Any], why: str
 ) -> None:

@@ -22,10 +22,8 @@ from tests.rows.mixing.oracle import Plan, Supply, lay_out, shortfalls
 from tests.rows.mixing.test_remainders import one_by_one
 from tests.rows.packing.test_evaluation import listed, table_of
 
-Weights = dict[str, float]
 Phases = list[Phase]
 SOME, FEW = st.integers(1, 3), st.integers(1, 9)
-SMALL = {"chunk_bytes": 16, "block_bytes": 64}
 
 
 class Leg(NamedTuple):
@@ -104,12 +102,8 @@ class Case(NamedTuple):
             met = [each for each in plan.exhaustions if each[2] < row]
             before = Plan(plan.rows[:row], intervals, met)
             after = lay_out(leg.supplies(before), leg.phases, leg.mode, row, leg.first_phase)
-            plan = Plan(
-                before.rows + after.rows,
-                before.intervals + after.intervals,
-                before.exhaustions + after.exhaustions,
-                after.halted,
-            )
+            rows, intervals = plan.rows[:row] + after.rows, intervals + after.intervals
+            plan = Plan(rows, intervals, met + after.exhaustions, after.halted)
             phases[leg.first_phase :] = leg.phases
             legs.append(leg)
         return plan, phases, legs
@@ -124,15 +118,15 @@ def cases(draw: st.DrawFn) -> Case:
     lengths = st.lists(st.integers(3, 14), min_size=1, max_size=7)
     names, tables, again = ["web", "code"][: draw(st.integers(1, 2))], {}, {}
     for name in [*names, "new"]:
-        more: dict[str, Any] = {"lanes": draw(st.sampled_from([1, 1, 2])), **SMALL}
-        more["reshuffle"] = draw(st.sampled_from(["rows", "documents"]))
+        more: dict[str, Any] = {"lanes": draw(st.sampled_from([1, 1, 2])), "chunk_bytes": 16}
+        more |= {"block_bytes": 64, "reshuffle": draw(st.sampled_from(["rows", "documents"]))}
         one, other = draw(st.permutations(["best_fit", "pad", "concat"]))[:2]
         tables[name] = table_of(draw(lengths), name, strategy=one, **more)
         [docs] = tables[name].documents
         again[name] = jaxdata.pack(docs, seq_len=6, strategy=other, **more).table
     new, mode = tables.pop("new"), draw(st.sampled_from(["refuse", "halt", "renormalize"]))
 
-    def weights(of: list[str]) -> Weights:
+    def weights(of: list[str]) -> dict[str, float]:
         found = st.dictionaries(st.sampled_from(of), st.sampled_from([0, 1, 0.3, 4]), min_size=1)
         return draw(found.filter(lambda each: any(each.values())))
 
@@ -223,13 +217,10 @@ def test_every_prefix_is_counted_row_by_row(case: Case) -> None:
     ]
     taken, totals = dict.fromkeys(names, 0), dict.fromkeys(names, TokenCounts())
     for row, picked in enumerate([*plan.rows, None]):
-        assert rows.counts(row) == taken
-        assert rows.token_counts(row) == totals
+        assert (rows.counts(row), rows.token_counts(row)) == (taken, totals)
         before = leg_at(legs, max(row - 1, 0))
-        read = {
-            n: each.epochs(before.used(n, plan.rows[:row]))
-            for n, (each, _) in before.cursors.items()
-        }
+        cursors = before.cursors.items()
+        read = {n: each.epochs(before.used(n, plan.rows[:row])) for n, (each, _) in cursors}
         assert rows.epochs(row) == {n: read.get(n, 0) for n in names}
         if picked:
             name, rank, leg = names[picked[1]], picked[2], leg_at(legs, row)
@@ -240,8 +231,7 @@ def test_every_prefix_is_counted_row_by_row(case: Case) -> None:
             [key] = table.batch_key(np.array([number])).tolist()
             sorts = most[legs.index(leg)] > 1 or not case.changes
             assert rows.batch_key(np.array([row])).tolist() == [key if sorts else 0]
-    assert rows.counts(len(rows) + 5) == taken
-    assert rows.lanes == max(most)
+    assert (rows.counts(len(rows) + 5), rows.lanes) == (taken, max(most))
 
 
 @examples(max_examples=30)

@@ -47,9 +47,8 @@ def cases(draw: st.DrawFn, strategies: tuple[str, ...] = STRATEGIES[:3]) -> Case
     documents = jaxdata.ArrayDocuments(tokens, masks, name="web", side={"weight": weights})
     several = [draw(packings(strategies)) | {"block_bytes": 64} for _ in range(3)]
     packed = [jaxdata.pack(documents, **each).table for each in several]
-    return Case(
-        documents, packed, draw(st.lists(st.floats(0, 0.99) | st.just(1), min_size=2, max_size=2))
-    )
+    where = st.floats(0, 0.99) | st.just(1)
+    return Case(documents, packed, [draw(where), draw(where)])
 
 
 def targets_of(found: Segments, tokens: list[list[int]]) -> list[Target]:
@@ -61,28 +60,17 @@ def targets_of(found: Segments, tokens: list[list[int]]) -> list[Target]:
     ]
 
 
-def ranges_of(rest: RemainingDocuments) -> list[tuple[int, int, int]]:
-    columns = rest.locate(np.arange(len(rest)))
-    return [*zip(*(column.tolist() for column in columns), strict=True)]
-
-
-def begun_at(case: Case, table: PackedRows) -> int:
-    """Some row of the first two epochs."""
-    return int(case.where[0] % 1 * table.first_row(2))
-
-
 @examples(max_examples=20)
 @given(cases(STRATEGIES))
 def test_ranges_hold_what_the_rows_before_have_not_trained(case: Case) -> None:
     table = case.packed[0]
-    first = begun_at(case, table)
+    first = int(case.where[0] % 1 * table.first_row(2))  # some row of the first two epochs
     rest, epoch = RemainingDocuments(table, first), int(first >= len(table))
     begin, end = table.first_row(epoch), table.first_row(epoch + 1)
-    before, after = (
-        targets_of(table.segments(np.arange(*rows)), case.tokens)
-        for rows in ((begin, first), (first, end))
-    )
-    ranges = ranges_of(rest)
+    parts = np.arange(begin, first), np.arange(first, end)
+    before, after = (targets_of(table.segments(rows), case.tokens) for rows in parts)
+    columns = rest.locate(np.arange(len(rest)))
+    ranges = [*zip(*(column.tolist() for column in columns), strict=True)]
     told = [(document, at) for document, a, b in ranges for at in range(a + 1, b)]
     assert len({*told}) == len(told), "no target is there twice"
     assert not {*told} & {*before}
@@ -133,9 +121,7 @@ def one_by_one(cursor: SourceCursor, row: int) -> tuple[PackedRows, int]:
 
 @examples(max_examples=15)
 @given(cases(), st.data())
-def test_rows_of_a_cursor_are_the_remainder_and_then_whole_epochs(
-    case: Case, data: st.DataObject
-) -> None:
+def test_rows_of_a_cursor_are_the_remainder_and_then_whole_epochs(case: Case, data: Any) -> None:
     for cursor, _ in cursors_of(case):
         if not len(cursor.whole):
             continue
@@ -200,11 +186,10 @@ def test_every_target_is_trained_once_an_epoch_however_often_it_is_packed(case: 
 
 def targets_of_ranges(there: Segments, here: Segments, documents: Any) -> list[Target]:
     """Targets in terms of the source, as far as the range that holds them goes."""
+    pairs = zip(listed(there), listed(here), strict=True)
     return [
         (document, start + along)
-        for (_, _, document, start, slots, context), (_, _, number, first, _, _) in zip(
-            listed(there), listed(here), strict=True
-        )
+        for (_, _, document, start, slots, context), (_, _, number, first, _, _) in pairs
         for along in range(context + 1, slots + 1)
         if first + along < int(documents.lengths[number])
     ]

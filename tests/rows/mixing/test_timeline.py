@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.rows.mixing.phases import Phase, Recipe, exact, weights_from
-from jaxdata.rows.mixing.timeline import (
-    Apportionment,
-    SourceBudget,
-    Timeline,
-    make_timeline,
-    whole_numbers,
-)
+from jaxdata.rows.mixing.timeline import Apportionment, SourceBudget, make_timeline, whole_numbers
 from tests.rows.mixing.oracle import Supply, shortfalls, tree_of
 
 ONE = {"web": 1}
@@ -63,16 +57,10 @@ def test_numbers_are_kept_as_written_and_weights_are_a_copy() -> None:
     assert [recipe.epochs_of(name) for name in ("web", "code", "x")] == [0, Fraction(3, 2), 1]
 
 
-@pytest.mark.parametrize(
-    ("rule", "exponent"),
-    [
-        (" proportional ", 1),
-        ("size ** 0.5", 0.5),
-        ("size**5e-1", 0.5),
-        (" size**0 ", 0),
-        ("size**16", 16),
-    ],
-)
+RULES = {" proportional ": 1, "size ** 0.5": 0.5, "size**5e-1": 0.5, " size**0 ": 0, "size**16": 16}
+
+
+@pytest.mark.parametrize(("rule", "exponent"), RULES.items())
 def test_rules_are_powers_of_the_sizes_to_twelve_digits(rule: str, exponent: float) -> None:
     sizes = {"web": 1_234_567, "code": 81, "one": 1, "none": 0}
     found = weights_from(rule, sizes)
@@ -227,7 +215,7 @@ def test_a_strict_mixture_is_refused_with_every_shortfall(
     phases = [Phase(rows=n, weights=dict(zip(names, each, strict=False))) for n, each in asked]
     budgets = [SourceBudget(*each) for each in supplies]
 
-    def made(mode: str) -> Timeline:
+    def made(mode: str) -> Any:
         more: Any = {"seq_len": 4, "on_exhaustion": mode, "start": 11, "first_phase": first}
         return make_timeline(budgets, phases, **more)
 

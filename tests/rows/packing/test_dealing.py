@@ -37,13 +37,10 @@ def test_a_chunk_is_what_begins_in_a_page() -> None:
     assert starts(masked, 64) == [0, 2, 3]
 
 
-@given(
-    st.lists(st.integers(0, 60), min_size=1, max_size=200),
-    st.integers(0, 200),
-    st.integers(1, 900),
-    st.integers(0, 9),
-    st.booleans(),
-)
+LENGTHS = st.lists(st.integers(0, 60), min_size=1, max_size=200)
+
+
+@given(LENGTHS, st.integers(0, 200), st.integers(1, 900), st.integers(0, 9), st.booleans())
 def test_every_document_has_one_place(
     lengths: list[int], chunk_bytes: int, block_bytes: int, seed: int, shuffle: bool
 ) -> None:
@@ -78,18 +75,18 @@ class Sized:
         self.total_tokens, self.masked = tokens, masked
 
 
-@pytest.mark.parametrize(
-    ("tokens", "masked", "chunk_bytes", "lanes"),
-    [
-        (2**30 - 1, False, 0, 1),  # below 2 GiB: single documents
-        (2**30, False, 2**20, 256),  # 256 blocks of 8 MiB, all of them open
-        (2**31, False, 2**20, 256),
-        (2**34, False, 2**20, 512),  # 4,096 blocks, at least 8 a lane
-        (5 * 10**12, False, 2**20, 4096),
-        (2**31 // 3, True, 0, 1),  # masks take a byte a token
-        (2**31 // 3 + 1, True, 2**20, 256),
-    ],
-)
+DECIDED = [
+    (2**30 - 1, False, 0, 1),  # below 2 GiB: single documents
+    (2**30, False, 2**20, 256),  # 256 blocks of 8 MiB, all of them open
+    (2**31, False, 2**20, 256),
+    (2**34, False, 2**20, 512),  # 4,096 blocks, at least 8 a lane
+    (5 * 10**12, False, 2**20, 4096),
+    (2**31 // 3, True, 0, 1),  # masks take a byte a token
+    (2**31 // 3 + 1, True, 2**20, 256),
+]
+
+
+@pytest.mark.parametrize(("tokens", "masked", "chunk_bytes", "lanes"), DECIDED)
 def test_what_is_decided_by_size(tokens: int, masked: bool, chunk_bytes: int, lanes: int) -> None:
     docs: Any = Sized(tokens, masked)
     found = resolved(docs, PackSettings.checked(seq_len=2048))

@@ -23,6 +23,8 @@ from tests import builders
 from tests.commands import assert_done, forked, in_a_process
 from tests.test_golden import CHUNKS, FORMAT_2
 
+Patch = pytest.MonkeyPatch
+
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
@@ -70,8 +72,7 @@ def test_a_plan_that_does_not_add_up_is_made_again(dataset: Path, name: str) -> 
     content = plan.read_bytes()
     edit_table(plan, WRONG[name])
     assert plan.read_bytes() != content
-    assert rows_of(dataset).plan == rows
-    assert plan.read_bytes() == content
+    assert (rows_of(dataset).plan, plan.read_bytes()) == (rows, content)
 
 
 def test_a_block_that_was_planned_otherwise_is_named(dataset: Path) -> None:
@@ -88,9 +89,7 @@ def test_a_block_that_was_planned_otherwise_is_named(dataset: Path) -> None:
     )
 
 
-def test_plans_are_found_by_the_names_they_always_had(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plans_are_found_by_the_names_they_always_had(tmp_path: Path, monkeypatch: Patch) -> None:
     """Of single documents; of chunks, with the table of these; lanes use the same plan."""
     dataset = shutil.copytree(FORMAT_2, tmp_path / "data")
     words = jaxdata.open_dataset(dataset).source("train", "words")
@@ -105,9 +104,7 @@ def test_plans_are_found_by_the_names_they_always_had(
     assert [jaxdata.pack(words, seq_len=64, **each).plan for each in settings] == first
 
 
-def test_blocks_that_begin_together_are_planned_together_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_that_begin_together_are_planned_once(tmp_path: Path, monkeypatch: Patch) -> None:
     builders.dataset(tmp_path / "d", {"web": 900})
     pack = {"seq_len": 64, "chunk_bytes": 512, "block_bytes": 1024}
     table = jaxdata.pack(documents_of(tmp_path / "d"), **pack).table
@@ -125,7 +122,7 @@ def test_blocks_that_begin_together_are_planned_together_once(
 
 
 def test_the_table_does_not_depend_on_what_is_planned_together_nor_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     builders.dataset(tmp_path / "d", {"web": 900})
     docs, pack = documents_of(tmp_path / "d"), planner.pack_blocks
@@ -134,9 +131,8 @@ def test_the_table_does_not_depend_on_what_is_planned_together_nor_where(
     expected = Planner(docs, settings).table().tolist()
     assert len(expected) > 10
     packed: list[int] = []
-    monkeypatch.setattr(
-        planner, "pack_blocks", lambda *args: packed.append(len(args[0])) or pack(*args)
-    )
+    noted = lambda *given: packed.append(len(given[0])) or pack(*given)  # noqa: E731
+    monkeypatch.setattr(planner, "pack_blocks", noted)
     for together in (1, 120, 400):
         monkeypatch.setattr(planner, "_TOGETHER", together)
         packed.clear()
@@ -168,9 +164,10 @@ def held(memory: PlanMemory) -> list[Any]:
     return list(memory._held)
 
 
-@given(
-    st.integers(1, 400), st.lists(st.tuples(st.integers(0, 9), st.integers(1, 150)), max_size=60)
-)
+USES = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 150)), max_size=60)
+
+
+@given(st.integers(1, 400), USES)
 def test_it_holds_those_used_last_within_its_bytes(most: int, uses: list[tuple[int, int]]) -> None:
     memory, expected = PlanMemory(most), dict[Any, int]()
     for number, size in uses:
@@ -180,8 +177,7 @@ def test_it_holds_those_used_last_within_its_bytes(most: int, uses: list[tuple[i
         assert found.nbytes == expected[key]  # what was made first, as long as it is held
         while sum(expected.values()) > most and len(expected) > 1:
             del expected[next(iter(expected))]
-        assert held(memory) == list(expected)
-        assert memory.nbytes == sum(expected.values())
+        assert (held(memory), memory.nbytes) == ([*expected], sum(expected.values()))
 
 
 def test_values_go_with_their_owner() -> None:
@@ -191,8 +187,7 @@ def test_values_go_with_their_owner() -> None:
         memory.get((token, 0), plan)
     del one
     memory.get((second, 1), plan)
-    assert held(memory) == [(second, 0), (second, 1)]
-    assert memory.nbytes == 2 * BYTES
+    assert (held(memory), memory.nbytes) == ([(second, 0), (second, 1)], 2 * BYTES)
 
 
 def fork_while_one_is_kept() -> None:
@@ -214,9 +209,7 @@ def test_a_forked_copy_waits_for_no_thread_of_the_original() -> None:
     in_a_process(fork_while_one_is_kept)
 
 
-def test_lengths_of_several_blocks_are_fetched_at_once_and_only_to_plan(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lengths_of_several_blocks_are_fetched_at_once_only_to_plan(monkeypatch: Patch) -> None:
     docs = jaxdata.ArrayDocuments([np.zeros(1 + n % 60, np.uint16) for n in range(400)])
     settings = {"chunk_bytes": 512, "block_bytes": 2_048, "lanes": 1}
     table = jaxdata.pack(docs, seq_len=64, **settings).table

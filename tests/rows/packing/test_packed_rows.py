@@ -33,6 +33,8 @@ class Piece(NamedTuple):
 
 
 Row = list[Piece]
+Draw = st.DrawFn
+Data = st.DataObject
 
 
 class Case(NamedTuple):
@@ -57,18 +59,13 @@ shapes = st.sampled_from([1, 1, 2, 3, 8]).flatmap(
 
 
 @st.composite
-def packings(
-    draw: st.DrawFn, strategies: tuple[str, ...] = STRATEGIES, shape: Any = None
-) -> dict[str, Any]:
+def packings(draw: Draw, strategies: Any = STRATEGIES, shape: Any = None) -> dict[str, Any]:
     """The arguments of `pack`."""
     strategy = draw(st.sampled_from(strategies))
     seq_len, multiple = shape or draw(shapes)
     overlap = draw(st.integers(0, seq_len // 2)) if strategy in ("best_fit", "pad") else 0
-    return {
-        "seq_len": seq_len,
-        "strategy": strategy,
-        "overlap": overlap,
-        "multiple": multiple,
+    given = {"seq_len": seq_len, "strategy": strategy, "overlap": overlap, "multiple": multiple}
+    return given | {
         "reshuffle": draw(st.sampled_from(["rows", "documents"])),
         "seed": draw(st.integers(0, 9)),
         "max_segments": draw(st.none() | st.integers(1, 5)),
@@ -79,7 +76,7 @@ def packings(
 
 
 @st.composite
-def cases(draw: st.DrawFn, strategies: tuple[str, ...] = STRATEGIES) -> Case:
+def cases(draw: Draw, strategies: tuple[str, ...] = STRATEGIES) -> Case:
     lengths = draw(st.lists(st.integers(1, 40) | st.just(1), min_size=1, max_size=40))
     masks = [[bool((at * 7 + n) % 3) for at in range(n)] for n in lengths]
     return Case(lengths, draw(packings(strategies)), masks if draw(st.booleans()) else None)
@@ -166,8 +163,7 @@ def test_windows_begin_where_the_one_before_leaves_its_overlap(case: Case) -> No
         pieces.sort(key=lambda piece: piece.start)
         assert (pieces[0].start, pieces[0].context) == (0, 0)
         for one, other in pairwise(pieces):
-            assert other.context == overlap
-            assert other.start == one.start + one.slots - overlap
+            assert (other.context, other.start) == (overlap, one.start + one.slots - overlap)
         if case.settings["strategy"] in ("best_fit", "pad"):
             assert all(piece.slots == case.settings["seq_len"] for piece in pieces[:-1])
             assert pieces[-1].start + pieces[-1].slots == case.lengths[document] - 1
@@ -188,9 +184,7 @@ def test_every_epoch_has_the_same_rows_unless_it_is_dealt_anew(case: Case, epoch
 
 
 @given(cases(), st.data())
-def test_any_rows_in_any_order_are_those_rows_and_know_their_lanes(
-    case: Case, data: st.DataObject
-) -> None:
+def test_any_rows_in_any_order_are_those_rows_and_know_their_lanes(case: Case, data: Data) -> None:
     table = case.table
     if not len(table):
         return
@@ -204,9 +198,7 @@ def test_any_rows_in_any_order_are_those_rows_and_know_their_lanes(
 
 
 @given(cases(), st.data())
-def test_totals_of_the_first_rows_are_those_of_their_segments(
-    case: Case, data: st.DataObject
-) -> None:
+def test_totals_of_the_first_rows_are_those_of_their_segments(case: Case, data: Data) -> None:
     table, summary = case.table, case.table.summary
     whole = counted(rows_of(table, range(len(table))), case)
     for name in ("rows", "slots", "trained_tokens", "overlap_tokens", "padding"):
@@ -227,7 +219,7 @@ def test_totals_of_the_first_rows_are_those_of_their_segments(
 
 @given(cases(), st.data())
 def test_what_an_epoch_has_left_is_rows_of_begun_blocks_and_all_of_the_others(
-    case: Case, data: st.DataObject
+    case: Case, data: Data
 ) -> None:
     table = case.table
     row = data.draw(st.integers(0, max(table.first_row(2) - 1, 0)))
@@ -251,7 +243,7 @@ def test_what_an_epoch_has_left_is_rows_of_begun_blocks_and_all_of_the_others(
 
 
 @given(cases(), st.data())
-def test_the_rows_of_a_document_are_found(case: Case, data: st.DataObject) -> None:
+def test_the_rows_of_a_document_are_found(case: Case, data: Data) -> None:
     table = case.table
     document = data.draw(st.integers(0, len(case.lengths) - 1))
     rows = data.draw(st.none() | st.integers(0, table.first_row(3)))
@@ -294,9 +286,8 @@ def test_epochs_are_planned_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mo
     dataset = write_dataset(tmp_path / "d", {"train/web": documents})
     planned: list[int] = []
     table = planner.Planner.table
-    monkeypatch.setattr(
-        planner.Planner, "table", lambda self, *a: planned.append(1) or table(self, *a)
-    )
+    noted = lambda *given: planned.append(1) or table(*given)  # noqa: E731
+    monkeypatch.setattr(planner.Planner, "table", noted)
 
     def mixed(**more: Any) -> Any:
         rows = jaxdata.pack(dataset.source("train", "web"), seq_len=16, reshuffle="documents")

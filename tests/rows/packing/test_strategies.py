@@ -155,14 +155,12 @@ def segments_of(plan: BlockPlan) -> list[list[tuple[int, ...]]]:
     return [segments[a:b] for a, b in pairwise(starts)]
 
 
-@given(
-    st.lists(st.integers(0, 60), max_size=60),
-    st.integers(1, 20),
-    st.sampled_from(sorted(STRATEGIES)),
-    st.booleans(),
-)
-def test_rows_are_put_in_document_order(
-    lengths: list[int], seq_len: int, strategy: str, shuffle: bool
+LENGTHS = st.lists(st.integers(0, 60), max_size=60)
+
+
+@given(LENGTHS, st.integers(1, 20), st.sampled_from(sorted(STRATEGIES)), st.booleans())
+def test_rows_are_in_document_order(
+    lengths: Any, seq_len: int, strategy: str, shuffle: Any
 ) -> None:
     plan = pack_block(lengths, seq_len=seq_len, strategy=strategy, shuffle=shuffle).plan()
     ordered = segments_of(plan.in_document_order())
@@ -234,9 +232,7 @@ def test_rows_are_mixed_and_full(strategy: str) -> None:
     assert rows.plan.padding <= 0.003 * rows.plan.slots
 
 
-def test_a_toy_strategy_is_packed_with_and_known_on_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_toy_strategy_packs_and_is_known_to_commands(tmp_path: Path, monkeypatch: Any) -> None:
     sources = {name: [5, 40, 17, 1, 9] * 8 for name in ("web", "val/web")}
     config = run(tmp_path, sources, pack={"strategy": "toy", "seq_len": 16})
     with pytest.raises(ConfigError, match="'toy': expected 'best_fit', 'concat', 'crop' or 'pad' "):

@@ -36,8 +36,7 @@ def test_ranges_are_asked_for_and_lists_have_several_pages(each_server: BucketSe
     for name in ("dsx", *(f"ds/{name}" for name in names)):
         each_server.write(f"bkt/{name}", b"")
     each_server.clear()
-    assert store.list() == sorted(names)
-    assert each_server.counts.requests == 2
+    assert (store.list(), each_server.counts.requests) == (sorted(names), 2)
     assert store.list("many/100") == ["many/1000"]
     each_server.faults = Faults(unavailable=0.3, seed=5)
     store.delete("many/")
@@ -191,15 +190,15 @@ def test_a_container_of_azure_is_asked_with_its_account(monkeypatch: Patch) -> N
         open_store("az://box/ds").read("a")
 
 
+WRONG = [
+    (ENDPOINTS[1], "minio:9000", "expected the URL of a service, like https://minio"),
+    ("TENSORSTORE_GCS_HTTP_URL", "minio:9000", "expected the URL of a service, like https"),
+    ("GOOGLE_APPLICATION_CREDENTIALS", "/none.json", "there is no such file: name the"),
+]
+
+
 @pytest.mark.usefixtures("no_aws")
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        (ENDPOINTS[1], "minio:9000", "expected the URL of a service, like https://minio"),
-        ("TENSORSTORE_GCS_HTTP_URL", "minio:9000", "expected the URL of a service, like https"),
-        ("GOOGLE_APPLICATION_CREDENTIALS", "/none.json", "there is no such file: name the"),
-    ],
-)
+@pytest.mark.parametrize(("name", "value", "said"), WRONG)
 def test_what_the_environment_says_wrongly_is_refused(
     name: str, value: str, said: str, monkeypatch: Patch
 ) -> None:
@@ -210,9 +209,7 @@ def test_what_the_environment_says_wrongly_is_refused(
             ask()
 
 
-def test_small_files_and_tokenizers_are_the_same_anywhere(
-    monkeypatch: Patch, tmp_path: Path
-) -> None:
+def test_small_files_and_tokenizers_are_alike_anywhere(monkeypatch: Patch, tmp_path: Path) -> None:
     ids = {"<|endoftext|>": 0, "a": 1, "b": 2, "ab": 3}
     files = {"vocab.json": json.dumps(ids).encode(), "merges.txt": b"#version: 0.2\na b\n"}
     for small in served("s3", monkeypatch):

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from itertools import islice
@@ -22,7 +20,7 @@ from jaxdata.storage import client, open_store, remote
 from jaxdata.storage.pages.page_cache import close_caches
 from jaxdata.testing import assert_same_batches
 from tests.builders import dataset, documents
-from tests.conftest import ROOT
+from tests.commands import in_a_process
 from tests.converter.here import copy_tree, records, run_here, write_lines
 from tests.dataset.views.made import dropping, masking
 from tests.dataset.views.made import write as write_view
@@ -55,6 +53,10 @@ def check(server: BucketServer, folder: Path, batches: int | None = None, **more
     return reads
 
 
+def compare(*places: str) -> None:
+    assert_same_batches(*map(loader, places))
+
+
 def test_requests_that_fail_change_no_batch(
     server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,9 +75,7 @@ def test_requests_that_fail_change_no_batch(
     pytest.fail(f"not each kind in {server.counts.requests} requests")
 
 
-def test_processes_of_a_host_fetch_a_page_once_for_all(
-    server: BucketServer, tmp_path: Path
-) -> None:
+def test_processes_of_a_host_fetch_a_page_once(server: BucketServer, tmp_path: Path) -> None:
     write(server, tmp_path)
     reads = check(server, tmp_path, num_workers=2, extras=("at", "target_at"))
     fetched = [each.object for each in server.requests if each.sent > 20_000]
@@ -84,15 +84,8 @@ def test_processes_of_a_host_fetch_a_page_once_for_all(
     assert reads.pages >= 2 * SHARDS, "those of the side array too"
     assert reads.hits > reads.misses
     server.clear()
-    code = (
-        "import sys; from tests.storage.buckets.test_runs import *\n"
-        "assert_same_batches(loader(sys.argv[1]), loader(sys.argv[2]))\n"
-    )
-    command = [sys.executable, "-c", code, server.url("bkt/ds"), str(tmp_path / "ds")]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | server.env, capture_output=True, text=True, check=False
-    )
-    assert not done.returncode, done.stderr
+    places = server.url("bkt/ds"), str(tmp_path / "ds")
+    in_a_process(compare, *places, env=os.environ | server.env)
     asked = {each.object for each in server.requests}
     assert not any("/c/" in name or name.endswith("record") for name in asked)
 
@@ -136,10 +129,9 @@ def test_a_deletion_and_a_view_in_a_bucket_leave_the_files_of_those_on_a_disk(
         assert data == (here / name).read_bytes(), name
         assert was not in data
     for asked in ({"generation": 0}, {"generation": 2}, {"documents": "d1"}):
-        for_all = [
-            jaxdata.open_dataset(place).source("train", "web", **asked) for place in (here, there)
-        ]
-        near, far = (jaxdata.pack(docs, seq_len=64) for docs in for_all)
+        opened = [jaxdata.open_dataset(place) for place in (here, there)]
+        docs = [each.source("train", "web", **asked) for each in opened]
+        near, far = (jaxdata.pack(each, seq_len=64) for each in docs)
         assert_same_batches(far, near)
 
 

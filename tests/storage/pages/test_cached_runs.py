@@ -20,6 +20,7 @@ from jaxdata.storage.pages.read_counts import READS
 from jaxdata.testing import assert_same_batches
 from tests.builders import dataset
 
+Patch = pytest.MonkeyPatch
 PAGE = 2**16
 SEGMENTS: dict[str, Any] = {"chunk_bytes": PAGE, "block_bytes": 2 * PAGE, "lanes": 4}
 LENGTHS = np.clip(np.random.default_rng(7).lognormal(5.5, 1.2, 1_500), 5, 40_000).astype(int)
@@ -27,14 +28,14 @@ _numbers = count()
 
 
 @pytest.fixture(autouse=True)
-def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_pages(monkeypatch: Patch) -> None:
     """Pages of a block, so that small data has many."""
     for module in ("dataset.index", "dataset.opening", "storage.pages.paged_files"):
         monkeypatch.setattr(f"jaxdata.{module}.PAGE_BYTES", PAGE)
 
 
 @pytest.fixture
-def _in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_time(monkeypatch: Patch) -> None:
     """However busy the machine: a page that was worth fetching is there when it is needed."""
     gather = PagedFiles.gather
 
@@ -90,7 +91,7 @@ def test_every_row_is_the_one_on_disk_and_each_page_is_fetched_once(
 
 
 def test_a_cache_too_small_is_said_and_ranges_are_exact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bucket = Bucket(tmp_path)
     monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(bucket.size // 8))
@@ -102,7 +103,7 @@ def test_a_cache_too_small_is_said_and_ranges_are_exact(
 
 
 def test_balance_has_no_page_fetched_for_rows_of_other_hosts_lanes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     bucket = Bucket(tmp_path)
     monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(bucket.size * 7 // 8))
@@ -146,9 +147,7 @@ def test_an_object_that_is_overwritten_under_a_run_is_refused_by_name(tmp_path: 
         read(950)
 
 
-def test_of_a_long_index_only_parts_are_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_long_index_only_parts_are_fetched(tmp_path: Path, monkeypatch: Patch) -> None:
     bucket = Bucket(tmp_path)
     next(loader(bucket.url, **SEGMENTS))  # keeps the plan
     close_caches()

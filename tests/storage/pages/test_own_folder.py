@@ -68,17 +68,12 @@ def test_what_jaxdata_did_not_make_stays(tmp_path: Path, monkeypatch: Patch) -> 
     for place, expected in planted.items():
         assert expected <= everything(place), place
     assert (mine / "0-1000").read_text() == "a page of a book"
-    assert everything(own) == {
-        str(place.relative_to(own) / name)
-        for place in places
-        if place.is_relative_to(own)
-        for name in planted[place]
-    }
+    inside = [place for place in places if place.is_relative_to(own)]
+    left = {str(place.relative_to(own) / name) for place in inside for name in planted[place]}
+    assert everything(own) == left
 
 
-def test_machines_and_boots_have_a_folder_each_and_one_that_is_left_goes(
-    monkeypatch: Patch,
-) -> None:
+def test_machines_and_boots_have_a_folder_each_and_one_left_goes(monkeypatch: Patch) -> None:
     """Two machines of one image may have one name: what was used lately is not left."""
     for machine, boot in ("ab", "bc", "ab", "bc"):
         cache = start(monkeypatch, machine, boot)
@@ -117,9 +112,7 @@ def test_a_folder_that_is_not_ours_is_left_and_said(
 
 
 @pytest.mark.parametrize(("mode", "kept"), [(0o755, 0o755), (0o775, 0o700), (0o757, 0o700)])
-def test_a_folder_is_our_own_whatever_was_purged_of_it(
-    tmp_path: Path, mode: int, kept: int
-) -> None:
+def test_a_folder_is_our_own_whatever_was_purged(tmp_path: Path, mode: int, kept: int) -> None:
     folder = tmp_path / "a/b"
     pages.make_folder(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -135,9 +128,7 @@ def test_a_folder_is_our_own_whatever_was_purged_of_it(
         pages.make_folder(folder)
 
 
-def test_what_is_listed_compared_and_cleared_are_the_pages(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_what_is_listed_compared_and_cleared_are_pages(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("JAXDATA_CACHE_BYTES", "1000000")
     assert cached_files.inventory().files == []
     cache = page_cache()
@@ -162,12 +153,9 @@ def test_what_is_listed_compared_and_cleared_are_the_pages(
         path.write_bytes(b"x" + path.read_bytes()[1:])
     done = list[tuple[int, int]]()
     found = cached_files.verify(lambda *size: done.append(size))
-    described = [
-        f"gs://bkt/ds/train/web/a, bytes 1,000 to 2,000 ({damaged[0]})",
-        f"a file {second} ({damaged[1]})",
-    ]
+    page = f"gs://bkt/ds/train/web/a, bytes 1,000 to 2,000 ({damaged[0]})"
     assert (found.pages, found.bytes) == (3, 2 * STORED + 19)
-    assert sorted(found.damaged) == sorted(described)
+    assert sorted(found.damaged) == sorted([page, f"a file {second} ({damaged[1]})"])
     assert done[-1] == (2 * STORED + 19,) * 2
     assert here(cache, names(2)) == names(1)
     assert cached_files.clear() == ((1, STORED), (0, 0))

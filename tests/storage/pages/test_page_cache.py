@@ -83,9 +83,7 @@ USES = st.tuples(st.sampled_from("ab"), st.sampled_from(["add", "get"]), st.inte
 
 @settings(max_examples=30)
 @given(st.lists(USES, max_size=40), st.integers(1, 8))
-def test_what_was_used_longest_ago_goes_first_and_the_limit_holds(
-    uses: list[tuple[str, str, int]], room: int
-) -> None:
+def test_what_was_used_longest_ago_goes_first_and_the_limit_holds(uses: Any, room: int) -> None:
     """By two processes; what each has mapped it still has."""
     every, used = names(10), list[str]()  # what is there, the last used last
     mapped: dict[str, set[str]] = {"a": set(), "b": set()}
@@ -117,9 +115,7 @@ def test_what_was_used_longest_ago_goes_first_and_the_limit_holds(
             cache.close()
 
 
-def test_the_use_of_a_mapped_page_is_said_from_time_to_time(
-    opened: Open, monkeypatch: Patch
-) -> None:
+def test_the_use_of_a_mapped_page_is_said_now_and_then(opened: Open, monkeypatch: Patch) -> None:
     now = [1_000.0]
     monkeypatch.setattr(page_cache.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(page_cache, "_USED_SECONDS", 60.0)
@@ -214,9 +210,7 @@ def test_a_full_disk_is_said_once_and_tried_again_after_a_while(
     assert not list(tmp_path.rglob(".tmp-*"))
 
 
-def test_a_damaged_page_is_not_used_and_goes(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_page_is_not_used_and_goes(opened: Open, tmp_path: Path, caplog: Any) -> None:
     first, second, every = opened(), opened(), names(3)
     add(first, *every)
     before = READS.read().damaged_pages
@@ -248,9 +242,7 @@ def test_a_page_that_the_disk_does_not_read_goes(opened: Open, monkeypatch: Patc
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([1, 2**18 - 1, 2**18, 2**18 + 1, 2**19 + 5]), st.data())
-def test_a_page_is_what_was_written_under_its_name(
-    tmp_path: Path, size: int, data: st.DataObject
-) -> None:
+def test_a_page_is_what_was_written_under_its_name(tmp_path: Path, size: int, data: Any) -> None:
     """With its end, whatever bit flips, however it is cut or goes on."""
     cache, name = PageCache(tmp_path, 2**30), f"{size:032}/0-{size}"
     written = random.Random(size).randbytes(size)
@@ -292,9 +284,7 @@ def settled(cache: PageCache) -> None:
         time.sleep(0.001)
 
 
-def test_pages_come_in_the_order_in_which_they_are_wanted_once(
-    opened: Open, monkeypatch: Patch
-) -> None:
+def test_pages_come_once_in_the_order_they_are_wanted_in(opened: Open, monkeypatch: Patch) -> None:
     monkeypatch.setattr(page_cache, "_THREADS", 1)
     monkeypatch.setattr(page_cache, "_BEHIND", 4)
     cache, first, begun, got = opened(), threading.Event(), threading.Event(), list[str]()
@@ -328,9 +318,7 @@ def test_pages_come_in_the_order_in_which_they_are_wanted_once(
     assert got[5:] == [every[5]], "what is here is not fetched"
 
 
-def test_a_page_that_another_process_fetches_is_waited_for(
-    opened: Open, monkeypatch: Patch
-) -> None:
+def test_a_page_that_another_process_fetches_is_awaited(opened: Open, monkeypatch: Patch) -> None:
     mine, other, tried, (name,) = opened(), opened(), threading.Semaphore(0), names(1)
     fetch = mine.fetch
 

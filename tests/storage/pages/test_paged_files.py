@@ -17,14 +17,7 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.base.ragged import Ints, merged
 from jaxdata.storage.pages import page_cache, paged_files
 from jaxdata.storage.pages.page_cache import PageCache, Wanted
-from jaxdata.storage.pages.paged_files import (
-    SPAN,
-    FarColumn,
-    PagedFiles,
-    PageRanges,
-    StoredFile,
-    cached_column,
-)
+from jaxdata.storage.pages.paged_files import SPAN, FarColumn, PagedFiles, PageRanges, StoredFile
 from jaxdata.storage.pages.read_counts import READS
 from tests.storage.pages.test_page_cache import settled
 
@@ -33,11 +26,8 @@ SIZES = (250, 0, 100, 1_733)
 """of files: 3, 0, 1 and 18 pages"""
 FILES = [bytes(np.random.default_rng(n).integers(0, 256, n, np.uint8)) for n in SIZES]
 STORED = [StoredFile(f"f{n}", SIZES[n], hashlib.sha256(FILES[n]).hexdigest()) for n in range(4)]
-PAGES = [
-    (file, at, min(at + PAGE, SIZES[file]))
-    for file in range(len(FILES))
-    for at in range(0, SIZES[file], PAGE)
-]
+STARTS = [(file, at) for file, size in enumerate(SIZES) for at in range(0, size, PAGE)]
+PAGES = [(file, at, min(at + PAGE, SIZES[file])) for file, at in STARTS]
 CHECKSUMS = np.array([zlib.crc32(FILES[f][a:b]) for f, a, b in PAGES], np.uint32)
 Triple = tuple[int, int, int]
 
@@ -83,9 +73,7 @@ class Cached:
     refuses, is_behind = False, False
 
     def __init__(self, *known: Triple) -> None:
-        self.known = {
-            name_of(page): memoryview(FILES[page[0]])[page[1] : page[2]] for page in known
-        }
+        self.known = {name_of(each): memoryview(FILES[each[0]])[slice(*each[1:])] for each in known}
         self.wanted, self.sent, self.waited = set[str](), set[str](), set[str]()
 
     def get(self, names: Sequence[str]) -> list[memoryview | None]:
@@ -127,11 +115,8 @@ def ranges(*given: Triple, page: Sequence[int] = (), document: int = 0) -> PageR
 
 def numbers(*wanted: int) -> list[int]:
     """Of all pages of some files."""
-    return [
-        file * paged_files._PAGES_A_FILE + start // PAGE
-        for file, start, _ in PAGES
-        if file in wanted
-    ]
+    most = paged_files._PAGES_A_FILE
+    return [file * most + start // PAGE for file, start in STARTS if file in wanted]
 
 
 def opened() -> PageCache:
@@ -165,10 +150,8 @@ def test_ranges_are_the_bytes_of_the_files_wherever_their_pages_are(
     spilled = [(f, a, min(b + more, SIZES[f])) for (f, a, b), more in known.items()]
     files, bucket = by_page(cache := Cached())
     files.dealt_by_pages = by_chunks
-    cache.known = {
-        name_of(page): memoryview(FILES[page[0]])[page[1] : one[2]]
-        for page, one in zip(known, spilled, strict=True)
-    }
+    pairs = zip(known, spilled, strict=True)
+    cache.known = {name_of(p): memoryview(FILES[p[0]])[p[1] : one[2]] for p, one in pairs}
     asked = [(f, a, min(a + n, SIZES[f])) for f, a, n, _ in given]
     before = READS.read()
     found = files.gather(ranges(*asked, page=[page for *_, page in given]))
@@ -196,8 +179,7 @@ def test_a_batch_waits_for_pages_that_are_under_way_and_for_no_others() -> None:
     before = READS.read().wait_seconds
     found = files.gather(ranges((0, 5, 9), (2, 7, 70)))
     assert [bytes(each) for each in found.each()] == [FILES[0][5:9], FILES[2][7:70]]
-    assert cache.waited == cache.sent
-    assert bucket.read_ranges == [(0, 5, 9)]
+    assert (cache.waited, bucket.read_ranges) == (cache.sent, [(0, 5, 9)])
     assert 0 < READS.read().wait_seconds - before < 60
 
 
@@ -254,9 +236,7 @@ def test_what_spills_over_the_end_of_a_page_is_fetched_with_it() -> None:
     assert (exact.fetched, exact.asked, bucket.asked, bucket.read_ranges) == ([], [], [], [])
 
 
-def test_a_document_that_fills_the_next_page_or_ends_the_file_spills_as_far_as_it_is_known() -> (
-    None
-):
+def test_a_document_that_fills_the_next_page_or_ends_the_file_spills_as_far_as_known() -> None:
     files, _ = dealt()
     long = ranges((3, 580, 600), (0, 190, 200), document=7)
     assert [files.size_of(page) for page in files.pages_of(long)] == [100, 150]
@@ -333,13 +313,12 @@ def test_a_column_is_fetched_once_for_the_host_unless_the_cache_does_not_take_it
         yield from (data[:17], data[17:])
 
     def column(sha256: str = sha256) -> Any:
-        return cached_column("gs://bkt/c", sha256, 40, parts, "gs://bkt\nc")
+        return paged_files.cached_column("gs://bkt/c", sha256, 40, parts, "gs://bkt\nc")
 
     for cache.most, cache._refused_until in ((79, 0), (80, 1e18)):
         assert column() is None
     cache._refused_until = 0
-    assert [bytes(column()) for _ in range(2)] == [data] * 2
-    assert sent == [1]
+    assert ([bytes(column()) for _ in range(2)], sent) == ([data] * 2, [1])
     assert (cache.folder / "labels" / sha256[:32]).read_text() == "gs://bkt\nc"
     with pytest.raises(DatasetError, match=r"^gs://bkt/c is not what was written: its checksum"):
         column("0" * 64)
@@ -371,8 +350,7 @@ def test_a_far_column_is_the_array(lookups: list[list[int]]) -> None:
         assert column[chosen].tolist() == DATA[chosen].tolist()
         clipped = DATA.take(chosen * 3, mode="clip")
         assert column.take(chosen * 3, mode="clip").tolist() == clipped.tolist()
-    assert column[5:9].tolist() == DATA[5:9].tolist()
-    assert int(column[-1]) == int(DATA[-1])
+    assert (column[5:9].tolist(), int(column[-1])) == (DATA[5:9].tolist(), int(DATA[-1]))
     with pytest.raises(IndexError, match=f"out of bounds of a column of {SIZE} entries"):
         column[np.array([SIZE])]
 
@@ -405,17 +383,15 @@ def test_what_is_here_is_not_fetched_again_and_many_spans_are_the_whole() -> Non
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 300), st.integers(0, 60))),
     st.integers(0, 20),
 )
-def test_each_range_lies_in_one_extent_and_extents_lie_apart(
-    ranges: list[Triple], gap: int
-) -> None:
+def test_each_range_is_in_one_extent_and_extents_lie_apart(ranges: list[Triple], gap: int) -> None:
     """They begin and end where a range does, and no gap in them is longer."""
     file, start, size = np.array(ranges, np.int64).reshape(-1, 3).T
-    found = merged(file, start, start + size, gap=gap)
+    *found, owners = merged(file, start, start + size, gap=gap)
     held: dict[int, list[tuple[int, int]]] = {}
-    for number, owner in enumerate(found.owner.tolist()):
-        assert found.group[owner] == file[number]
+    for number, owner in enumerate(owners.tolist()):
+        assert found[0][owner] == file[number]
         held.setdefault(owner, []).append((int(start[number]), int(start[number] + size[number])))
-    extents = list(zip(*(each.tolist() for each in found[:3]), strict=True))
+    extents = list(zip(*(each.tolist() for each in found), strict=True))
     for owner, (_, begin, end) in enumerate(extents):
         reach = begin
         for a, b in sorted(held[owner]):

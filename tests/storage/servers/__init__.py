@@ -39,6 +39,7 @@ from tests.storage.servers.service import Objects, Request, Response, Service
 
 ROOT = Path(__file__).parents[3]
 Scheme = Literal["gs", "s3"]
+Buckets = Collection[str] | None
 STATUSES = {"unavailable": 503, "forbidden": 403}
 """faults that are answers"""
 KINDS = (*STATUSES, "reset", "lost", "cut", "short", "silent")
@@ -127,7 +128,7 @@ class BucketServer(ThreadingHTTPServer):
     request_queue_size = 1024
     daemon_threads = False
 
-    def __init__(self, scheme: Scheme, objects: Objects, buckets: Collection[str] | None) -> None:
+    def __init__(self, scheme: Scheme, objects: Objects, buckets: Buckets) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
         self.scheme, self._objects = scheme, objects
         self.service, self.served = Service(objects, buckets), list[Served]()
@@ -142,18 +143,11 @@ class BucketServer(ThreadingHTTPServer):
     def env(self) -> dict[str, str]:
         """The variables with which clients use it: `os.environ | server.env`."""
         if self.scheme == "gs":
-            return {
-                "TENSORSTORE_GCS_HTTP_URL": self.address,
-                "GOOGLE_AUTH_TOKEN_FOR_TESTING": "any",
-            }
-        return {
-            "AWS_ENDPOINT_URL": self.address,
-            "AWS_ENDPOINT_URL_S3": self.address,
-            "AWS_ACCESS_KEY_ID": "any",
-            "AWS_SECRET_ACCESS_KEY": "any",
-            "AWS_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
+            token = {"GOOGLE_AUTH_TOKEN_FOR_TESTING": "any"}
+            return token | {"TENSORSTORE_GCS_HTTP_URL": self.address}
+        service = dict.fromkeys(("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"), self.address)
+        keys = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "any")
+        return service | keys | {"AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
 
     def url(self, place: str = "") -> str:
         """The URL of `<bucket>/<path>`, as jaxdata takes it."""
@@ -286,10 +280,7 @@ class _Connection(BaseHTTPRequestHandler):
 
 @contextmanager
 def bucket_server(
-    scheme: Scheme = "gs",
-    *,
-    folder: str | Path | None = None,
-    buckets: Collection[str] | None = None,
+    scheme: Scheme = "gs", *, folder: str | Path | None = None, buckets: Buckets = None
 ) -> Iterator[BucketServer]:
     """A server of Google Cloud Storage or of S3 in threads of this process.
 

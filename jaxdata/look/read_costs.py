@@ -1,102 +1,26 @@
-"""What strategies make of the same documents (rows, padding, drops), and what reading a run costs.
+"""What reading a run from a bucket costs N hosts, from its plan (`jaxdata preview --hosts N`).
 
-Of a run from a bucket the cost is that of N hosts, from its plan (`jaxdata preview --hosts N`). A
-host downloads a page once an epoch if one of the rows that it reads has a part of it. Of chunks
+A host downloads a page once an epoch if one of the rows that it reads has a part of it. Of chunks
 these are the hosts that meet the page's lane (see `lanes.downloads`), and in a mixture those beside
 them; of single documents any. All is arithmetic with means: no token is read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.table import Table
 
 from jaxdata.base.errors import InputError, counted, sized
 from jaxdata.base.ragged import Ints
-from jaxdata.base.seeds import derive
+from jaxdata.config import Config, build_rows, load_config
 from jaxdata.dataset.documents import Documents
+from jaxdata.feed.loader import Loader
 from jaxdata.look.terminal import printable, table
 from jaxdata.rows.lanes import DEAR, better_packing, downloads, spread_of
-from jaxdata.rows.map_datasets import pack
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import RowTable
 from jaxdata.storage.pages.page_cache import PAGE_BYTES
-
-MOST_PLANNED = 400_000
-"""documents of a split that are planned with every strategy; of more, a sample is"""
-
-
-def compare_strategies(sources: Sequence[Any], *, seq_len: int) -> list[dict[str, Any]]:
-    """Plan one epoch of `sources` (from `dataset.source`) with every strategy.
-
-    Plans are made from the documents' lengths; no text is read. Values are plain, and but for
-    `rows` count slots (= tokens): `real` ones hold a token of the text.
-    """
-    found = []
-    for name, strategy in STRATEGIES.items():
-        plans = [pack(docs, seq_len=seq_len, strategy=name).plan for docs in sources]
-        counts = ((p.rows, p.slots, p.padding, p.dropped_tokens) for p in plans)
-        rows, slots, padding, dropped = map(sum, zip((0, 0, 0, 0), *counts, strict=True))
-        cost = {
-            "strategy": name,
-            "rows": rows,
-            "slots": slots,
-            "padding": padding,
-            "dropped": dropped,
-            "real": slots - padding,
-            "padding_share": padding / max(slots, 1),
-            "description": strategy.description,
-        }
-        found.append(cost)
-    return found
-
-
-def packing_table(costs: Sequence[Mapping[str, Any]], *, seq_len: int) -> Table:
-    """The comparison as a table for a terminal."""
-    shown = table(
-        f"One epoch at seq_len {seq_len:,}",
-        ["strategy"],
-        ["rows", "real tokens", "padding", "padding %", "dropped"],
-        (
-            [each[name] for name in ("strategy", "rows", "real", "padding")]
-            + [f"{100 * each['padding_share']:.2f}", each["dropped"]]
-            for each in costs
-        ),
-    )
-    shown.caption = "\n".join(f"{each['strategy']}: {each['description']}" for each in costs)
-    return shown
-
-
-class _Lengths:
-    """Some documents of which only the lengths are known: enough to plan.
-
-    Nothing is read, and plans that no run asked for are not kept beside the data.
-    """
-
-    def __init__(self, documents: Documents, share: float) -> None:
-        count = max(1, round(len(documents) * share))
-        chosen: NDArray[Any] | slice = slice(None)
-        if count < len(documents):
-            random = np.random.default_rng(derive(0, "report", documents.name))
-            chosen = np.sort(random.choice(len(documents), count, replace=False))
-        self.lengths = np.asarray(documents.lengths)[chosen]
-        self.name = documents.name
-        self.fingerprint = f"{documents.fingerprint}, {count} of {len(documents)}"
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __getitem__(self, index: int) -> NDArray[Any]:
-        return np.zeros(int(self.lengths[index]), np.uint32)
-
-
-def sampled(sources: Sequence[Documents]) -> list[Any]:
-    """The lengths of documents, of many a sample, as what can be packed."""
-    share = min(1.0, MOST_PLANNED / max(sum(map(len, sources)), 1))
-    return [_Lengths(each, share) for each in sources if len(each)]
 
 
 class Cost(NamedTuple):
@@ -190,37 +114,39 @@ def _spilled(documents: Documents, sizes: Ints) -> float:
     return ends * beyond * token
 
 
-def described_costs(
-    now: dict[str, Cost], better: dict[str, Cost] | None, hosts: int, cache: int | None
-) -> dict[str, Any]:
-    """The costs of a run as it is, and with `better_packing`, as plain values.
+def describe_costs(loader: Loader, config: Config, hosts: int) -> dict[str, Any]:
+    """The costs of a run, by its largest batches, as plain values.
 
-    Args:
-        now: as it is.
-        better: what it would cost; None where that is not dear.
-        hosts: that share a batch.
-        cache: bytes that a host's cache holds; None: as much as it needs.
+    Where it is dear, also what it would cost with `better_packing`.
     """
-    held = total(now).held_bytes
+    batch, cache = max(size for _, size in loader.batch_sizes), config.storage.cache.bytes
+    costs, better = read_costs(loader.rows.table, hosts, batch), None
+    every = total(costs)
+    if every.over > DEAR:
+        packing = better_packing(hosts)
+        packed = build_rows(load_config(config, {"pack": packing})).table
+        then = total(read_costs(packed, hosts, batch))
+        if then.over < every.over:
+            better = {"pack": packing, **then.described(hosts)}
     warnings = [
         f"{printable(name)}: hosts download {cost.over:.1f} times its bytes: "
         + (f"it has {counted(cost.lanes, 'lane')}" if cost.lanes else "single documents are dealt")
-        for name, cost in now.items()
+        for name, cost in costs.items()
         if cost.over > DEAR
     ]
-    if refused := cache is not None and cache < held:
+    if refused := cache is not None and cache < every.held_bytes:
         warnings.append(
-            f"a cache of {sized(cache or 0)} cannot hold the {sized(held)} of pages that a host "
-            "has open at a time: they would be fetched again and again. Give it at least that, or "
-            "use more hosts or a smaller pack.block_bytes"
+            f"a cache of {sized(cache or 0)} cannot hold the {sized(every.held_bytes)} of pages "
+            "that a host has open at a time: they would be fetched again and again. Give it at "
+            "least that, or use more hosts or a smaller pack.block_bytes"
         )
     return {
         "hosts": hosts,
         "ok": not refused,
         "warnings": warnings,
-        "sources": {name: cost.described(hosts) for name, cost in now.items()},
-        "total": total(now).described(hosts),
-        "better": better and {"pack": better_packing(hosts), **total(better).described(hosts)},
+        "sources": {name: cost.described(hosts) for name, cost in costs.items()},
+        "total": every.described(hosts),
+        "better": better,
     }
 
 

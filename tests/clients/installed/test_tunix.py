@@ -105,8 +105,17 @@ class TestTunix(Promises):
             changes = [(new - old).ravel() for new, old in zip(after, before, strict=True)]
             return np.concatenate(changes), float(np.mean(noted.seen.losses))
 
-        def mean(one: Any, **batch: Any) -> Any:
-            return tunix.loss(one, **{**batch, "divisor": batch["loss_mask"].sum()})
+        def mean(
+            one: Any,
+            inputs: Any,
+            targets: Any,
+            loss_mask: Any,
+            positions: Any,
+            attention_mask: Any,
+            divisor: Any,
+        ) -> Any:
+            given = inputs, targets, loss_mask, positions, attention_mask
+            return tunix.loss(one, *given, divisor=loss_mask.sum())
 
         whole, loss = updated(1)
         for micro in (2, 8):

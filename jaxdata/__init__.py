@@ -30,14 +30,16 @@ from jaxdata.base.lazy import resolver
 from jaxdata.base.version import VERSION
 
 if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
-    from jaxdata.base.errors import ConfigError as ConfigError
-    from jaxdata.base.errors import DatasetError as DatasetError
-    from jaxdata.base.errors import InputError as InputError
-    from jaxdata.base.errors import JaxdataError as JaxdataError
-    from jaxdata.base.errors import MissingExtra as MissingExtra
-    from jaxdata.base.errors import SourceExhausted as SourceExhausted
-    from jaxdata.base.errors import StateMismatch as StateMismatch
-    from jaxdata.base.errors import WorkerDied as WorkerDied
+    from jaxdata.base.errors import (
+        ConfigError as ConfigError,
+        DatasetError as DatasetError,
+        InputError as InputError,
+        JaxdataError as JaxdataError,
+        MissingExtra as MissingExtra,
+        SourceExhausted as SourceExhausted,
+        StateMismatch as StateMismatch,
+        WorkerDied as WorkerDied,
+    )
     from jaxdata.clients.losses import losses_by_source as losses_by_source
     from jaxdata.config import load as load
     from jaxdata.converter.conversion import convert as convert
@@ -45,17 +47,17 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.dataset.opening import open_dataset as open_dataset
     from jaxdata.dataset.views.selecting import select as select
     from jaxdata.dedup.api import deduplicate as deduplicate
-    from jaxdata.feed.checkpoint import LoaderRestore as LoaderRestore
-    from jaxdata.feed.checkpoint import LoaderSave as LoaderSave
+    from jaxdata.feed.checkpoint import LoaderRestore as LoaderRestore, LoaderSave as LoaderSave
     from jaxdata.feed.loader import Loader as Loader
     from jaxdata.feed.steering import WeightsFile as WeightsFile
     from jaxdata.foreign.export import export as export
-    from jaxdata.foreign.materialize import materialize as materialize
-    from jaxdata.foreign.materialize import open_rows as open_rows
+    from jaxdata.foreign.materialize import materialize as materialize, open_rows as open_rows
     from jaxdata.look.document import show_batch as show_batch
-    from jaxdata.rows.map_datasets import evaluation_rows as evaluation_rows
-    from jaxdata.rows.map_datasets import mix as mix
-    from jaxdata.rows.map_datasets import pack as pack
+    from jaxdata.rows.map_datasets import (
+        evaluation_rows as evaluation_rows,
+        mix as mix,
+        pack as pack,
+    )
     from jaxdata.rows.mixing.phases import Phase as Phase
     from jaxdata.rows.pairs import pairs as pairs
     from jaxdata.streaming.api import stream_text as stream_text

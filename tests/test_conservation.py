@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as examples
-from hypothesis import strategies as st
+from hypothesis import given, settings as examples, strategies as st
 
 import jaxdata
 from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset

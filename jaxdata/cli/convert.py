@@ -16,8 +16,7 @@ from jaxdata.base.hashing import RULES
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.settings import setting
 from jaxdata.cli.options import Setting, command, option, options_of, resumable, was_typed
-from jaxdata.converter import ConversionReport
-from jaxdata.converter import convert as run_conversion
+from jaxdata.converter import ConversionReport, convert as run_conversion
 from jaxdata.converter.hashes import RULE
 from jaxdata.converter.options import EXECUTION, HEADINGS, INPUT, SPLITS, TASK, TOKENS
 from jaxdata.converter.parameters import options

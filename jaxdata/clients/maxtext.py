@@ -19,8 +19,7 @@ import grain
 from jaxdata.base.errors import InputError, JaxdataError, SourceExhausted
 from jaxdata.clients import agreement
 from jaxdata.config import Config, load_config
-from jaxdata.feed.layouts import Layout
-from jaxdata.feed.layouts import maxtext as maxtext_layout
+from jaxdata.feed.layouts import Layout, maxtext as maxtext_layout
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.table import Batch
 

@@ -25,8 +25,7 @@ from pydantic import (
 )
 
 from jaxdata.base.errors import DatasetError, InputError, digest, on_one_line, shortened
-from jaxdata.dataset.records import MAX_RECORD_TOKENS as MAX_RECORD_TOKENS
-from jaxdata.dataset.records import RecordSpec
+from jaxdata.dataset.records import MAX_RECORD_TOKENS as MAX_RECORD_TOKENS, RecordSpec
 from jaxdata.storage import Store
 from jaxdata.storage.cached_files import MANIFEST as MANIFEST
 from jaxdata.storage.contract import is_url

@@ -30,8 +30,7 @@ from jaxdata.converter.worker import Job
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.feed.ahead import Ahead, made_ahead
 from jaxdata.feed.batches import Batches, HostPlacement, Placement, Stream, StreamReader
-from jaxdata.feed.layouts import Layout, Named
-from jaxdata.feed.layouts import layout as find_layout
+from jaxdata.feed.layouts import Layout, Named, layout as find_layout
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.state import check_run, make_state, parse_state, refused
 from jaxdata.rows.packing.packed_rows import ConcatenatedRows, PackedRows

@@ -8,8 +8,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from jaxdata.base import hashing
 from jaxdata.base.hashing import Pieces

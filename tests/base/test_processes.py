@@ -13,8 +13,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from jaxdata.base import processes
 from jaxdata.base.errors import WorkerDied

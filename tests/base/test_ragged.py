@@ -5,9 +5,7 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-from hypothesis import example, given
-from hypothesis import settings as examples
-from hypothesis import strategies as st
+from hypothesis import example, given, settings as examples, strategies as st
 
 from jaxdata.base import ragged
 from jaxdata.base.ragged import ByteRanges

@@ -6,8 +6,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import jaxdata

@@ -24,10 +24,8 @@ from jaxdata.dataset.views.source_view import SourceView, TokenRanges
 from jaxdata.dataset.views.writing import write_views
 from jaxdata.foreign.materialize import verify_rows
 from jaxdata.train.checkpoint import check_newest, write_checksums
-from tests.builders import dataset as write
-from tests.builders import documents
-from tests.converter.here import objects, write_lines
-from tests.converter.here import run_here as convert
+from tests.builders import dataset as write, documents
+from tests.converter.here import objects, run_here as convert, write_lines
 
 Lists = dict[str, list[Any]]
 """name -> documents, rows, or whatever else somebody reads, one after the other"""

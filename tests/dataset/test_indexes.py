@@ -12,8 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from array_record.python.array_record_module import ArrayRecordReader
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError

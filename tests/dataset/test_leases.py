@@ -19,14 +19,12 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import lease
 from jaxdata.dataset.lease import Holder, UnfinishedJob, unfinished_conversions
-from jaxdata.storage import LocalStore, Store, open_store
-from jaxdata.storage import cached_files as cache
+from jaxdata.storage import LocalStore, Store, cached_files as cache, open_store
 
 Patch = pytest.MonkeyPatch
 WHO = "process 7 on far, since then (jaxdata convert a)"

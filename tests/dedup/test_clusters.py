@@ -16,8 +16,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.hashing import RULES, Bands, byte_pieces, id_pieces, ngrams, word_pieces

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
@@ -24,8 +23,7 @@ from jaxdata.feed.steering import Board, compare_states
 from jaxdata.look.preview import state_check
 from jaxdata.testing import assert_same_batches
 from tests.builders import dataset, documents
-from tests.feed.pod import SOURCES, put_together, run_pod
-from tests.feed.pod import mixed as pod_mixture
+from tests.feed.pod import SOURCES, mixed as pod_mixture, put_together, run_pod
 
 SCOPES = map("scope {}".format, count())
 

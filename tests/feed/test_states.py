@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from jaxdata.base.errors import StateMismatch
 from jaxdata.feed.state import SavedState, check_run, fingerprint, make_state, parse_state, sealed

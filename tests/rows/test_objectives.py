@@ -5,16 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.rows import objectives
 from jaxdata.rows.objectives import FillInTheMiddle, MaskedTokens, NextTokens, SpanCorruption
 from jaxdata.testing import assert_same_batches, assert_same_on_hosts
-from tests.builders import documents
-from tests.builders import run as written
+from tests.builders import documents, run as written
 
 Batch = dict[str, Any]
 FIM = {"prefix": 9_001, "middle": 9_002, "suffix": 9_003}

@@ -15,9 +15,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as checks
-from hypothesis import strategies as st
+from hypothesis import given, settings as checks, strategies as st
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError, install_command

@@ -15,8 +15,7 @@ import tiktoken.load
 import tiktoken_ext.openai_public as published
 import tokenizers as hf
 import zstandard
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError

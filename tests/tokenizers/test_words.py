@@ -11,8 +11,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import sentencepiece
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sentencepiece import sentencepiece_model_pb2 as proto
 
 from jaxdata.tokenizers import CannotEncode

@@ -12,8 +12,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint
 import torch.multiprocessing
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import jaxdata
 import jaxdata.torch

@@ -10,8 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from jaxdata.tokenizers.base import BYTE_ALPHABET as ALPHABET
-from jaxdata.tokenizers.base import CL100K_SPLIT, O200K_SPLIT
+from jaxdata.tokenizers.base import BYTE_ALPHABET as ALPHABET, CL100K_SPLIT, O200K_SPLIT
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 PATTERNS = {

@@ -16,8 +16,7 @@ from corpus import lengths_of, lengths_of_text
 from harness import Contestant, Report, arguments, chosen, compare, machine, once, parse
 from made_documents import MadeDocuments
 from numpy.typing import NDArray
-from shuffle import REAL
-from shuffle import chosen as figures_of
+from shuffle import REAL, chosen as figures_of
 
 import jaxdata
 from jaxdata.testing import shuffle_quality

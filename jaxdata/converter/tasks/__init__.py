@@ -20,8 +20,7 @@ from pydantic_core import to_jsonable_python
 from jaxdata.base.errors import InputError
 from jaxdata.base.lazy import import_all
 from jaxdata.base.ragged import AnyArray
-from jaxdata.base.settings import Settings as Declared
-from jaxdata.base.settings import refusal, setting
+from jaxdata.base.settings import Settings as Declared, refusal, setting
 from jaxdata.converter.options import TOKENS, Option, options_of
 from jaxdata.tokenizers import CannotEncode, Tokenizer
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from jaxdata.base.errors import InputError, MissingExtra
 from jaxdata.converter.filters import Cleaning, LengthFilter, make_cleaner

@@ -6,8 +6,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, Unit
 from jaxdata.converter.receipts import (

@@ -6,8 +6,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from jaxdata import open_dataset
 from jaxdata.base.errors import InputError

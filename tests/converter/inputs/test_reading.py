@@ -12,12 +12,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.inputs import files as identity
-from jaxdata.converter.inputs import parsing, streams
+from jaxdata.converter.inputs import files as identity, parsing, streams
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.files import FilePart, FileType, InputFile, ReadSettings
 from jaxdata.converter.inputs.formats import json_records

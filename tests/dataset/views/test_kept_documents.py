@@ -9,15 +9,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.index import checksum
 from jaxdata.dataset.manifest import Amount
-from jaxdata.dataset.views import kept_documents as views
-from jaxdata.dataset.views import source_view
+from jaxdata.dataset.views import kept_documents as views, source_view
 from jaxdata.dataset.views.kept_documents import CONTENT, Fate, ViewIndex
 from jaxdata.dataset.views.source_view import SourceView, TokenRanges
 from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset

@@ -11,14 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import jaxdata
 from jaxdata.base import progress
 from jaxdata.base.threads import check_stop
-from jaxdata.feed import ahead as feed_ahead
-from jaxdata.feed import batches
+from jaxdata.feed import ahead as feed_ahead, batches
 from jaxdata.feed.ahead import fetched_ahead, made_ahead, told_ahead, with_first_fill
 from jaxdata.feed.batches import Stream, choose_pages
 from jaxdata.feed.schedule import Span

@@ -5,9 +5,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
-from hypothesis import given
-from hypothesis import settings as examples
-from hypothesis import strategies as st
+from hypothesis import given, settings as examples, strategies as st
 
 import jaxdata
 from jaxdata.rows.mixing.phases import Phase, Recipe

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import settings as examples
-from hypothesis import strategies as st
+from hypothesis import example, given, settings as examples, strategies as st
 
 from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.rows.mixing.phases import Phase, Recipe, exact, weights_from

@@ -22,8 +22,7 @@ from jaxdata.testing import assert_same_batches
 from tests.builders import dataset, documents
 from tests.commands import in_a_process
 from tests.converter.here import copy_tree, records, run_here, write_lines
-from tests.dataset.views.made import dropping, masking
-from tests.dataset.views.made import write as write_view
+from tests.dataset.views.made import dropping, masking, write as write_view
 from tests.storage.servers import BucketServer, Faults
 
 SHARDS = 10

@@ -39,8 +39,7 @@ def test_every_token_is_a_target_exactly_once_in_every_epoch(
 ) -> None:
     source = source_of(case)
     rows = jaxdata.pack(source, **case.settings)
-    starts = [rows.table.first_row(epoch) for epoch in range(epochs + 1)]
-    for start, stop in pairwise(starts):
+    for start, stop in pairwise([rows.table.first_row(epoch) for epoch in range(epochs + 1)]):
         assert_exactly_once([rows[row] for row in range(start, stop)], [source])
     assert_exactly_once(batches_of(rows.repeat(epochs), hosts, each), [source], epochs)
 
@@ -48,8 +47,7 @@ def test_every_token_is_a_target_exactly_once_in_every_epoch(
 @given(cases(("crop",)), HOSTS, EACH)
 def test_crop_has_true_targets_and_counts_what_it_drops(case: Case, hosts: int, each: int) -> None:
     rows = jaxdata.pack(source_of(case), **case.settings)
-    batches = batches_of(rows, hosts, each)
-    targets = [batch["targets"][batch["loss_mask"]] for batch in batches]
+    targets = [batch["targets"][batch["loss_mask"]] for batch in batches_of(rows, hosts, each)]
     emitted = [token for each in targets for token in each.tolist()]
     assert len({*emitted}) == len(emitted), "none comes twice"
     wanted = set[int]()

@@ -147,8 +147,7 @@ class Reader:
         out = io.StringIO()
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(out):
             if example.startswith("jaxdata "):
-                code = _run(shlex.split(example)[1:])
-                assert code == 0, f"{example}\n{out.getvalue()}"
+                assert _run(shlex.split(example)[1:]) == 0, f"{example}\n{out.getvalue()}"
             else:
                 file = self.folder / "readme.py"  # functions are known by their text
                 file.write_text(example)

@@ -179,8 +179,7 @@ def test_exact_hashes_are_of_the_text_as_a_rule_takes_it(texts: list[str]) -> No
     def by_letters(text: str) -> bytes:
         known = unicodedata.normalize("NFC", text)
         letters = "".join(small(one) for one in known if is_letter(one))
-        data = letters.encode("utf-32-le", "surrogatepass")
-        return b"\0" + data if letters else spaced(text)
+        return b"\0" + letters.encode("utf-32-le", "surrogatepass") if letters else spaced(text)
 
     def spaced(text: str) -> bytes:
         return single_spaced(text).encode("utf-8", "surrogatepass")

@@ -54,10 +54,8 @@ def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) ->
     assert wrote.endswith(f" kB, in {output}")
     assert took.startswith("took ")
     assert then.startswith("next: jaxdata inspect ")
-    shown = run(*shlex.split(then)[2:]).stdout
-    assert shown.splitlines()[1] == "page 0: some words, 0 and größe"
-    again = run(*asked, f"sentencepiece:{model}").stdout
-    assert "already complete: nothing to do" in again
+    assert run(*shlex.split(then)[2:]).stdout.splitlines()[1] == "page 0: some words, 0 and größe"
+    assert "already complete: nothing to do" in run(*asked, f"sentencepiece:{model}").stdout
 
 
 def test_the_bar_of_a_training_counts_bytes(pages: Path, tmp_path: Path, monkeypatch: Any) -> None:

@@ -275,8 +275,7 @@ def test_a_model_that_lets_documents_see_each_other_is_refused(rows: Any, tmp_pa
 
 @pytest.mark.slow
 def test_checkpoints_of_others_are_refused(rows: Any, tmp_path: Path) -> None:
-    one = trainer("Trainer", loader(rows), tmp_path, max_steps=3)
-    one.train()
+    trainer("Trainer", loader(rows), tmp_path, max_steps=3).train()
     folder = tmp_path / "checkpoint-3"
     other = jaxdata.pack(rows.table.documents[0], seq_len=SEQ_LEN, seed=1)
     with pytest.raises(StateMismatch, match="seed was 0, is 1"):

@@ -79,8 +79,7 @@ def trainer(stand_in: Callable[..., Any], tmp_path: Path) -> Trainer:
 
 
 def iterators(run: Any, devices: int = 1, **changed: Any) -> Any:
-    config = SimpleNamespace(**FITTING | changed)
-    return maxtext.create_data_iterator(run)(config, mesh(devices))
+    return maxtext.create_data_iterator(run)(SimpleNamespace(**FITTING | changed), mesh(devices))
 
 
 def test_it_trains_on_the_rows_and_goes_on_by_position(trainer: Any, run: Any, caplog: Any) -> None:

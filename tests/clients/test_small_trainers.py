@@ -163,8 +163,7 @@ def test_what_scripts_refuse(run: Any, alone: Any) -> None:
     given = {"batch_size": ROWS, "block_size": SEQ_LEN}
     with pytest.raises(InputError, match="pack with strategy='pad', or give across_documents=True"):
         [Data(run, **given).get_batch("train") for _ in range(6)]
-    crossing = Data(run, **given, across_documents=True)
-    assert crossing.get_batch("train")[0].shape == (ROWS, SEQ_LEN)
+    assert Data(run, **given, across_documents=True).get_batch("train")[0].shape == (ROWS, SEQ_LEN)
     with pytest.raises(InputError, match=r"nanoGPT's sequence length is 64: set pack"):
         Data(alone, batch_size=ROWS, block_size=64)
     chat = partial(nanochat.with_state(alone), B=ROWS, T=SEQ_LEN, split="train", device="cpu")
@@ -252,10 +251,9 @@ def test_levanter_refuses_what_its_loss_would_get_wrong(run: Any) -> None:
     packed = (row for row in build_rows(load_config(run)) if row["segment_ids"].max() > 1)
     with pytest.raises(InputError, match="is a target only: pack with strategy='concat'"):
         levanter.tokens_of(next(packed))
-    skips = {**run, "loader": {"skip_rows": [[0, 8]]}}
     for config, size, says in (
         (run, SEQ_LEN, r"Levanter's Pos.size - 1 is 191: set pack"),
-        (skips, SEQ_LEN + 1, r"loader\.skip_rows is of"),
+        ({**run, "loader": {"skip_rows": [[0, 8]]}}, SEQ_LEN + 1, r"loader\.skip_rows is of"),
     ):
         with pytest.raises(InputError, match=says):
             levanter.examples(config, SimpleNamespace(size=size))

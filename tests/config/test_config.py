@@ -56,8 +56,7 @@ def refusal(tmp_path: Path, text: str, overrides: dict[str, Any] | None = None) 
     ],
 )
 def test_errors_say_what_was_given_and_expected(tmp_path: Path, text: str, expected: str) -> None:
-    message = refusal(tmp_path, text)
-    assert expected.format(at=f"({tmp_path / 'config.yaml'},") in message
+    assert expected.format(at=f"({tmp_path / 'config.yaml'},") in refusal(tmp_path, text)
 
 
 def test_an_alias_counts_as_what_it_stands_for(tmp_path: Path) -> None:
@@ -232,8 +231,7 @@ def test_sets_that_cannot_be_scored_are_named(sets: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"eval names one, all, other, and this trainer scores"):
         load_config(sets).scored_split  # noqa: B018
     opened, wrong = jaxdata.open_dataset(sets["dataset"]), {**sets, "eval": {"x": "val/bb"}}
-    says = "eval names 'val/bb'; .* name one.*did you mean 'val/b'"
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match="eval names 'val/bb'; .* name one.*did you mean 'val/b'"):
         unscored(load_config(wrong), opened)
     assert load_config({**sets, "eval": {"x": "val/b"}}).scored_split == "val/b"
 

@@ -96,8 +96,7 @@ def test_a_stopped_conversion_is_finished_by_the_same_command_and_no_unit_done_t
     shards = {path: path.stat().st_mtime_ns for path in output.glob("train/web/*.array_record")}
     subprocess.run(words, check=True, capture_output=True)
     assert tree(output) == expected
-    kept = {path.stem for path, at in shards.items() if path.stat().st_mtime_ns == at}
-    assert kept == done
+    assert {path.stem for path, at in shards.items() if path.stat().st_mtime_ns == at} == done
 
 
 @pytest.mark.parametrize("deaths", [3, 4])

@@ -22,8 +22,7 @@ def begun(tmp_path: Path) -> list[str]:
     """The command of a run that was ended after 16 steps, with two checkpoints."""
     train = {"model": MODEL, "log_every": 1, "checkpoint_every": 8, "output": str(tmp_path / "run")}
     given = {"pack": {"seq_len": 32}, "loader": {"batch_size": 4}, "train": train}
-    config = run(tmp_path, {"web": 300}, **given)
-    command = ["train", str(config), "--train.steps"]
+    command = ["train", str(run(tmp_path, {"web": 300}, **given)), "--train.steps"]
     commands.apart(*command, "16")
     assert {each.name for each in (tmp_path / "run/checkpoints").iterdir()} >= {"8", "16"}
     return command

@@ -39,8 +39,7 @@ class Mutation(NamedTuple):
 def mutate(folder: Path, random: Random) -> Mutation:
     """Damage one file of a folder, or exchange two."""
     names = files_of(folder)
-    kinds = sorted({PurePath(name).suffix for name in names})
-    kind = random.choice(kinds)  # there are many shards
+    kind = random.choice(sorted({PurePath(name).suffix for name in names}))  # there are many shards
     name = random.choice([name for name in names if name.endswith(kind)])
     path = folder / name
     if name.endswith((".json", ".receipt")) and random.random() < 0.6:
@@ -149,8 +148,7 @@ def test_some_damage_is_named_or_harmless(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", SPECIMENS)
 def test_much_damage_is_named_or_harmless(kind: str, part: int, tmp_path: Path) -> None:
     some = SHARES[kind] // 10
-    seeds = range(1_000 + part * some, 1_000 + (part + 1) * some)
-    _damage(tmp_path / kind, kind, seeds)
+    _damage(tmp_path / kind, kind, range(1_000 + part * some, 1_000 + (part + 1) * some))
 
 
 def _damage(whole: Path, kind: str, seeds: range) -> None:
@@ -186,8 +184,7 @@ def _problem(copy: Path, specimen: Specimen, done: Mutation, written: Lists) -> 
         return "" if named or done.sealed else f"nobody names it: {said}"
     if done.sealed:
         return "" if named or _are_of(found, written) else "documents that nobody wrote are read"
-    checked_later = any(re.search(CHECKED_LATER, name) for name in done.files)
-    if found == written or (named and checked_later):
+    if found == written or (named and any(re.search(CHECKED_LATER, name) for name in done.files)):
         return ""
     keys = [key for key, values in written.items() if found.get(key) != values]
     return f"{', '.join(keys)} differ, and what is said is: {said!r}"

@@ -175,8 +175,7 @@ def test_documents_appended_later_leave_the_deleted_ones_deleted(web: Path, tmp_
 def test_a_view_of_the_source_is_of_the_generation_before(web: Path) -> None:
     jaxdata.select(web, "few", where="n < 9")
     delete_documents(web, documents={"web": [4, 20]})
-    opened = jaxdata.open_dataset(web)
-    docs = opened.source("train", "web", documents="few", generation=0)
+    docs = jaxdata.open_dataset(web).source("train", "web", documents="few", generation=0)
     assert docs.are_blank(np.arange(9)).tolist() == [n == 4 for n in range(9)]
     row = jaxdata.pack(docs, seq_len=1024)[0]
     assert (row["segment_ids"] == 0).sum() == 1024 - sum(len(TEXTS[n]) for n in range(9) if n != 4)

@@ -112,8 +112,7 @@ def test_a_source_knows_what_it_was_after_each_append(stages: int) -> None:
     for number in range(stages + 1):
         was = entry.at(number)
         assert was == source(number).model_copy(update={"masked": entry.masked})
-        view = view_entry(generation=f"f{number + 1}")
-        assert entry.generation_of(view) == was
+        assert entry.generation_of(view_entry(generation=f"f{number + 1}")) == was
         assert was.as_generation() == manifest.Generation(**generation(number + 1))
     assert entry.generation_of(view_entry(generation="f9")) is None
     for number in (stages + 1, -stages - 1):

@@ -126,8 +126,7 @@ def delete(output: Path) -> None:
     assert not verify(output).damage  # whole or untouched
     delete_documents(output, urls=["u2"], sources=["web/chosen"])
     assert not verify(output).damage
-    commands = {one["command"] for one in read_history(open_store(output))[1:]}
-    assert commands == {"delete_documents"}
+    assert {one["command"] for one in read_history(open_store(output))[1:]} == {"delete_documents"}
 
 
 @pytest.mark.parametrize(

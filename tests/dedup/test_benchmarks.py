@@ -224,8 +224,7 @@ def test_a_user_cuts_a_notice(tmp_path: Path) -> None:
     """It is in no row, all else is; the account, `inspect` says what was cut."""
     web = [f"{prose(1, 3)} {NOTICE} {prose(2, 3)}", prose(3, 3)]
     wiki = [f"{prose(4, 3)}\n{NOTICE}\n{prose(5, 3)}", f"{prose(6, 3)}\t{NOTICE}"]
-    sources = {"train/web": web, "train/wiki": wiki, "val/web": [NOTICE]}
-    dataset = made(tmp_path, sources)
+    dataset = made(tmp_path, {"train/web": web, "train/wiki": wiki, "val/web": [NOTICE]})
     words = ("dedup", dataset, "--sources", "web,wiki", "--repeats", "50", "--output-name", "d1")
     said = command(*words, "--set", "repeats_action=cut")
     assert f"cut out {2 * len(NOTICE) + 1:,} tokens in 2 ranges: repeated span" in said

@@ -116,13 +116,12 @@ def test_clusters_and_who_stays_are_those_of_brute_force(
     names, ends = ["train/wiki", "train/web", "val/web"], [44, 85, 90]
     sizes = zip(names, [0, *ends], ends, strict=False)
     data = made(tmp_path, {name: texts[first:stop] for name, first, stop in sizes})
-    bench = write_lines(tmp_path / "b.jsonl", records("Short", QUESTION))
     report = find(
         data,
         **{"prefer": prefer, "threshold": 0.7, "memory": 6_000, "of": of, "exact": exact},
         **{"ngram": ngram, "overlap": 13 * (of == "words")},
         sources=["wiki", "web"],
-        against=["val", str(bench)],
+        against=["val", str(write_lines(tmp_path / "b.jsonl", records("Short", QUESTION)))],
     )
     grams = ngrams(PIECES[of](texts), ngram)
     bands = Bands(14, 8).of_all(grams).T
@@ -222,8 +221,7 @@ def against(dataset: Path) -> list[str]:
 def expected(dataset: Path, against: list[str]) -> dict[str, str]:
     """What a search that nobody disturbs writes."""
     data = shutil.copytree(dataset, dataset.parent / "expected")
-    report = find(data, against=against, **CHOSEN, unit_tokens=10**9)
-    cut = report.views["train/web"].account.cut
+    cut = find(data, against=against, **CHOSEN, unit_tokens=10**9).views["train/web"].account.cut
     assert {*cut} == {"13 words in a row", "repeated span"}
     return tree(data)
 

@@ -51,10 +51,8 @@ def test_a_stopped_loop_goes_on_to_its_losses(example: str, dataset: Path, tmp_p
     named = {"odm": "{}.npz", "doremi": "{}.npz"}.get(example, "{}").format
     whole = losses(example, dataset, named("whole"), 6, cwd=tmp_path)
     assert [int(line.split()[1]) for line in whole] == list(range(6))
-    broken = losses(example, dataset, named("broken"), 3, cwd=tmp_path)
-    assert broken == whole[:3]
-    resumed = losses(example, dataset, named("broken"), 6, cwd=tmp_path)
-    assert resumed[-3:] == whole[3:]
+    assert losses(example, dataset, named("broken"), 3, cwd=tmp_path) == whole[:3]
+    assert losses(example, dataset, named("broken"), 6, cwd=tmp_path)[-3:] == whole[3:]
 
 
 @pytest.fixture(scope="module")

@@ -97,8 +97,7 @@ def amended_lanes(folder: Path) -> Any:
 
 
 def in_workers(folder: Path) -> Any:
-    rows = mixed(folder, **CHUNKS)
-    torch = jaxdata.torch.Loader(rows, batch_size=6)
+    torch = jaxdata.torch.Loader(mixed(folder, **CHUNKS), batch_size=6)
     return StatefulDataLoader(torch, batch_size=None, num_workers=2)
 
 
@@ -134,8 +133,7 @@ def test_it_restores_with_the_same_batches(tmp_path: Path, name: str) -> None:
     one = MAKERS[name](tmp_path)
     restore(one, saved["state"])
     if not name.endswith("in_workers"):  # before it iterates, that one only has what it was given
-        now = state_of(one)
-        assert now == saved["state"]
+        assert state_of(one) == saved["state"]
     assert digest(iter(one)) == saved["next"]
     if hasattr(one, "close"):
         one.close()

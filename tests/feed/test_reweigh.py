@@ -115,8 +115,7 @@ def test_a_run_reweighed_and_killed_on_any_hosts_has_the_rows_it_logs(legs: Any,
             if numbers is not None and any(numbers):
                 weights = dict(zip(NAMES, numbers, strict=True))
                 ahead = group[0].next_row + 6 * prefetch
-                rows = {one.reweigh(weights) for one in group}
-                assert rows == {min(ahead, len(group[0].rows))}
+                assert {one.reweigh(weights) for one in group} == {min(ahead, len(group[0].rows))}
             (state,) = {json.dumps(one.get_state()) for one in group}
             states.append(state)
         delivered += zip(*[rest(one) for one in group], strict=True)

@@ -163,10 +163,8 @@ def test_a_state_goes_on_in_a_schedule_whose_skips_hold_from_there(both: Any, da
     fresh = data.draw(settings(slow.total))
     other, slow_other = Schedule(*fresh), Slow(*fresh)
     slow_other.row, slow_other.past = slow.next_row, slow.past
-    own = [(a, b, slow.next_row) for a, b, _ in slow_other.skips]
-    slow_other.skips = slow.skips + own
-    state = json.loads(json.dumps([found.next_row, found.history, found.skips.ranges]))
-    other.restore(*state)
+    slow_other.skips = slow.skips + [(a, b, slow.next_row) for a, b, _ in slow_other.skips]
+    other.restore(*json.loads(json.dumps([found.next_row, found.history, found.skips.ranges])))
     check(other, slow_other)
     if slow.past:
         assert other.history == found.history

@@ -170,8 +170,7 @@ def test_slots_with_loss_of_an_objective_are_the_batches(config: Path, monkeypat
         loss = sum(int(each.sum()) for each in made)
         given = [config, "--loader.objective", json.dumps(objective)]
         found, (name,) = foretold(*given)["objective"], objective
-        every = {"name": name, "rows": 500, "slots": 500 * 64, "slots_with_loss": loss}
-        assert found == every
+        assert found == {"name": name, "rows": 500, "slots": 500 * 64, "slots_with_loss": loss}
     said = f"{loss:,} of 32,000 slots ({loss / 320:.2f} %) have loss"
     assert f"objective mask: {said}, in all rows" in run(*given)
     monkeypatch.setattr("jaxdata.look.preview._COUNTED_SLOTS", 200 * 64)

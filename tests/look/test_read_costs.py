@@ -63,8 +63,7 @@ def fetched(rows: Any, hosts: int, batch_size: int) -> tuple[int, int]:
 @cache
 def spills(docs: Any) -> dict[tuple[int, int], int]:
     """By file and page, the bytes of a document that goes on in the next page and ends there."""
-    document = np.arange(len(docs))
-    shard, stream = docs.index.locate(document)
+    shard, stream = docs.index.locate(np.arange(len(docs)))
     begin, end = file_offset(stream), file_offset(stream + docs.spec.stream_bytes(docs.lengths))
     on = end // PAGE_BYTES > begin // PAGE_BYTES
     places = zip(shard[on].tolist(), (end[on] // PAGE_BYTES - 1).tolist(), strict=True)
@@ -99,8 +98,7 @@ def test_a_loader_warns_of_the_same_factor(
     found = read_costs(rows, hosts, 48)
     warn_of_downloads(rows, hosts, 48)
     (said,) = caplog.messages
-    times = float(said.split(" times ")[0].split()[-1])
-    assert total(found).over == pytest.approx(times, rel=0.1)
+    assert total(found).over == pytest.approx(float(said.split(" times ")[0].split()[-1]), rel=0.1)
     held = docs.file_sizes.sum() if not lanes else packed["s0"].table.open_bytes / hosts
     assert found[rows.names[0]].held_bytes == pytest.approx(min(held, docs.file_sizes.sum()))
 

@@ -47,8 +47,7 @@ def test_documents_with_a_text_are_found_however_they_are_tokenised(
         first, stop = np.sort(rng.integers(0, len(whole) + 1, 2)).tolist()
         texts.append(whole[first:stop])
     texts = [text for text in dict.fromkeys(texts) if text and "\ufffd" not in text]
-    scanner = Scanner(decoded, texts, PIECES)
-    found = scanner.holding(ArrayDocuments(documents), 0, len(documents))
+    found = Scanner(decoded, texts, PIECES).holding(ArrayDocuments(documents), 0, len(documents))
     held = [[n for n, text in enumerate(texts) if text in decoded(ids)] for ids in documents]
     assert found == [(number, those) for number, those in enumerate(held) if those]
 
@@ -166,8 +165,7 @@ def test_the_terminal_shows_where_from_and_when(folder: Path) -> None:
 
 
 def test_texts_are_read_from_files_of_all_kinds(tmp_path: Path) -> None:
-    lines = ['"a\\nb"', "c", "as it is", "", '"no" JSON', '"c"']
-    (tmp_path / "texts").write_text("\n".join(lines))
+    (tmp_path / "texts").write_text("\n".join(['"a\\nb"', "c", "as it is", "", '"no" JSON', '"c"']))
     assert read_texts(str(tmp_path / "texts")) == ["a\nb", "c", "as it is", '"no" JSON']
     for content, says in (
         (b"\n \n", "holds no text: expected one a line"),

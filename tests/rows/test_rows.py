@@ -136,8 +136,7 @@ def test_every_epoch_has_every_pair_in_its_own_order() -> None:
     assert all(sorted(order) == list(range(23)) for order in orders)
     assert len({tuple(order) for order in orders}) == 3
     assert documents_of(jaxdata.pairs(CHOSEN, REJECTED, seq_len=16, seed=3)) == orders[0]
-    again = rows.repeat(2, reseed_each_epoch=False)
-    assert documents_of(again[23:46]) == orders[0]
+    assert documents_of(rows.repeat(2, reseed_each_epoch=False)[23:46]) == orders[0]
     assert documents_of(jaxdata.pairs(CHOSEN, REJECTED, seq_len=16, seed=4)) != orders[0]
     np.testing.assert_equal(rows[25], rows.repeat(3)[25])
 

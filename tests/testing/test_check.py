@@ -38,8 +38,7 @@ def opener(settings: Any) -> Any:
 
 
 def test_the_command_says_what_it_proved(config: Path) -> None:
-    said = commands.run("verify", config, "--steps", "9", "--hosts", "2").stdout
-    lines = said.splitlines()
+    lines = commands.run("verify", config, "--steps", "9", "--hosts", "2").stdout.splitlines()
     assert [line.split()[:2] for line in lines[:7]] == [["ok", name] for name in ALL]
     assert lines[7].startswith("ok      shuffle   train/b (best_fit, shuffled): all 1")
     assert lines[7].endswith(" are good; 144 of 145 rows, 8 in a batch over 2 hosts")

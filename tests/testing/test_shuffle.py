@@ -26,8 +26,7 @@ def dealt(seed: int = 0, rows: int = ROWS, stretches: int = 1) -> Placement:
     counts = chance.integers(0, 9, rows)
     lengths = chance.lognormal(6, 1, counts.sum()).astype(np.int64) + 2
     numbers = chance.permutation(len(lengths))
-    slots = np.minimum(lengths, 512)
-    return Placement(BATCH, stretches, counts, numbers, lengths, slots)
+    return Placement(BATCH, stretches, counts, numbers, lengths, np.minimum(lengths, 512))
 
 
 def sorted_by(placed: Placement, order: NDArray[Any]) -> Placement:
@@ -81,8 +80,7 @@ def test_figures_of_a_few_rows_by_hand() -> None:
     means[1] = np.log(2 * 2 * 8**4) / 6
     assert weighted["variance of batches", "length"] == pytest.approx(np.var(means))
     one, two = np.array([4.5, 34 / 6, 1]), values_of(replace(placed, slots=np.full(6, 1)))
-    pairs = np.corrcoef(one[:-1], [17 / 3, 1])[0, 1]
-    assert two["next batch", "number"] == pytest.approx(pairs)
+    assert two["next batch", "number"] == pytest.approx(np.corrcoef(one[:-1], [17 / 3, 1])[0, 1])
     apart = values_of(replace(placed, stretches=3))
     assert np.isnan(apart["next batch", "number"])  # no two batches follow each other
 
@@ -95,8 +93,7 @@ def test_a_deal_keeps_documents_and_fill(seed: int) -> None:
     assert np.array_equal(*(np.unique(each, axis=1) for each in columns))
     empty = [np.flatnonzero(each.counts == 0) for each in (placed, again)]
     assert np.isin(empty[0], empty[1]).all()  # rows of other sources stay
-    alone = [each.slots[(each.counts == 1)[each.row]] for each in (placed, again)]
-    assert np.isin(*alone).all()
+    assert np.isin(*[each.slots[(each.counts == 1)[each.row]] for each in (placed, again)]).all()
     filled = [np.sort(np.bincount(each.row, each.slots, each.rows)) for each in (placed, again)]
     assert np.abs(np.subtract(*filled)).max() <= 512
 

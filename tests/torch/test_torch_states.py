@@ -73,8 +73,7 @@ def test_a_run_of_ever_other_ranks_workers_and_sizes_has_every_row_once(legs: An
         parts, states = [], []
         for rank in range(world_size):
             given_ = {"rank": rank, "world_size": world_size, "prefetch": 0}
-            make = lambda s=size, more=given_: loader(ROWS, s, **more)  # noqa: E731
-            one = Workers(make, workers, state)
+            one = Workers(lambda s=size, more=given_: loader(ROWS, s, **more), workers, state)
             parts.append(list(islice(one, steps)))
             states.append(one.state())
         whole = [{**each, "turn": None, "checksum": None} for each in states]

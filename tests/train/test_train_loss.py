@@ -78,8 +78,7 @@ def batch_of(tokens: np.ndarray, **more: Any) -> dict[str, jax.Array]:
 
 
 def logits_of(batch: Mapping[str, jax.Array], settings: ModelSettings = TINY) -> np.ndarray:
-    params = init_params(jax.random.key(0), settings, VOCAB)
-    return np.asarray(forward(params, batch, settings)[0])
+    return np.asarray(forward(init_params(jax.random.key(0), settings, VOCAB), batch, settings)[0])
 
 
 def test_a_token_sees_its_segment_up_to_itself() -> None:
@@ -101,8 +100,7 @@ def test_a_document_is_the_same_wherever_it_lies_in_a_row() -> None:
 
 def test_padding_gives_no_nan_and_no_gradient() -> None:
     batch = batch_of(TOKENS)
-    nothing = {**batch, "loss_mask": batch["loss_mask"] & False}
-    for given, expected in ((batch, 9), (nothing, 0)):
+    for given, expected in ((batch, 9), ({**batch, "loss_mask": batch["loss_mask"] & False}, 0)):
         (loss, targets), gradients = jax.value_and_grad(loss_of, has_aux=True)(
             init_params(jax.random.key(0), TINY, VOCAB), given
         )

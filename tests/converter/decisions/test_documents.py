@@ -50,8 +50,7 @@ def test_pieces_are_documents_and_what_cannot_be_encoded_is_set_aside(tmp_path: 
     assert [one[4:] for one in made] == [(2, 2, 2, 2, b""), *[(0, 0, 0, 0, b"")] * 2]
     assert reader.receipt.dropped == {"why": 1}
     (bad,) = reader.receipt.quarantined
-    told = bad.part, bad.record, bad.raw, reader.receipt.counts
-    assert told == (0, 2, None, {"added": 2})
+    assert (bad.part, bad.record, bad.raw, reader.receipt.counts) == (0, 2, None, {"added": 2})
 
 
 def test_kept_fields_and_paths_are_of_the_record(tmp_path: Path) -> None:
@@ -90,8 +89,7 @@ def test_a_report_says_what_was_read_and_written() -> None:
     ]
     quick = replace(report, seconds=0.0, encoding=EncodingSummary(library="l 1", counts={"": {}}))
     assert str(quick).endswith("\ntook 0.0 s, 6.0 TB/s")
-    done = str(replace(report, already_complete=True))
-    assert done.endswith("\nalready complete: nothing to do")
+    assert str(replace(report, already_complete=True)).endswith("\nalready complete: nothing to do")
 
 
 SHORT = st.lists(st.integers(0, 2), min_size=1, max_size=4)

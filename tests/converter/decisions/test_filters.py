@@ -41,8 +41,7 @@ def test_documents_too_short_or_long_say_so(least: Limit, most: Limit, documents
     ]
     of_tokens = LengthFilter(min_tokens=least, max_tokens=most)
     of_characters = LengthFilter(min_chars=least, max_chars=most)
-    found = of_tokens.of_tokens(encoded)
-    for one, was, made in zip(found, encoded, documents, strict=True):
+    for one, was, made in zip(of_tokens.of_tokens(encoded), encoded, documents, strict=True):
         reason = made and why(made, "tokens")
         assert isinstance(one, Dropped) and one.reason == reason if reason else one is was
         for count in made or ():

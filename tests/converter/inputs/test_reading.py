@@ -164,8 +164,7 @@ def test_small_files_are_grouped_and_larger_ones_are_alone(sizes: Any, unit_byte
         else:
             expected.append([number])
         open_ended = not alone
-    units = [*cut(files, READ, unit_bytes, first_file=7)]
-    for unit, numbers in zip(units, expected, strict=True):
+    for unit, numbers in zip([*cut(files, READ, unit_bytes, first_file=7)], expected, strict=True):
         assert (unit.name, unit.place) == (f"{7 + numbers[0]:05}-00000", (7 + numbers[0], 0))
         assert unit.size == sum(sizes[n][0] for n in numbers)
         assert unit.text_bytes == sum(texts[n] for n in numbers)

@@ -222,8 +222,7 @@ def test_documents_of_every_kind_have_their_texts(tmp_path: Path) -> None:
     spec = write_megatron(tmp_path / "old", [np.array([*text.encode(), 256]) for text in TEXTS])
     plain, theirs = jaxdata.open_dataset(spec), jaxdata.open_dataset(spec, tokenizer="bytes")
     joined = JoinedDataset({"ours": (ours, "web"), "x": (plain, "old")})
-    sources = [ours["web"], theirs["old"], theirs["old"].sequences, joined.source("train", "x")]
-    for docs in sources:
+    for docs in [ours["web"], theirs["old"], theirs["old"].sequences, joined.source("train", "x")]:
         assert [docs.text(number) for number in range(len(docs))] == TEXTS
         assert (docs.text(-1), docs.text(np.int64(0))) == ("five", "a dog")  # type: ignore[arg-type]
         with pytest.raises(IndexError, match="no document 5: 5 are numbered from 0"):
@@ -240,8 +239,7 @@ def test_documents_of_every_kind_have_their_texts(tmp_path: Path) -> None:
         "4    5 tokens  five",
     ]
     assert ours["web"].head(-2) == []
-    copied = pickle.loads(pickle.dumps(ours["web"]))
-    for unknown in (jaxdata.ArrayDocuments([[1, 2, 0]]), copied):
+    for unknown in (jaxdata.ArrayDocuments([[1, 2, 0]]), pickle.loads(pickle.dumps(ours["web"]))):
         with pytest.raises(InputError, match=f"^{unknown.name}: the tokenizer of these documents"):
             unknown.text(0)
     with pytest.raises(InputError, match="names no tokenizer; to decode, give it"):

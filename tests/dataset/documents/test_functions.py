@@ -94,8 +94,7 @@ def test_any_steps_are_those_of_lists_and_any_ranges_of_what_they_make(
     assert docs.lengths.tolist() == [len(each["tokens"]) for each in expected]
     assert (docs.name, len(docs)) == ("train/web", len(expected))
     docs.check_lengths()
-    made = Content([each["tokens"].tolist() for each in expected], content.masked)
-    rows = asked_of(data, made)
+    rows = asked_of(data, Content([each["tokens"].tolist() for each in expected], content.masked))
     for name, of in {"tokens": docs, **docs.side}.items():
         found = by_range(of.tokens(*columns(rows)), len(rows), of.dtype)
         assert found == ranges([each[name].tolist() for each in expected], rows)
@@ -151,8 +150,7 @@ def test_what_planning_needs_is_found_once_and_kept_in_the_dataset(
     assert counted.calls == before + len(docs), "a map is asked of one for the names of its arrays"
     assert docs.store is not None
     (file,) = Path(docs.store.url, "plans").iterdir()
-    again = getattr(docs, kind)(counted)
-    assert again.lengths.tolist() == lengths
+    assert getattr(docs, kind)(counted).lengths.tolist() == lengths
     assert counted.calls == 2 * before + len(docs)
     counted.fingerprint = "2"
     assert getattr(docs, kind)(counted).lengths.tolist() == lengths

@@ -107,8 +107,7 @@ class Tree(HTMLParser):
             self.open.append(self.open[-1].children[-1])
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        made = Element(tag, {name: value or "" for name, value in attrs})
-        self.open[-1].children.append(made)
+        self.open[-1].children.append(Element(tag, {name: value or "" for name, value in attrs}))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop().tag == tag

@@ -123,8 +123,7 @@ def test_names_in_a_log_are_text(tmp_path: Path) -> None:
     tokens = [{f"tokens/{name}": k for name in names} for k in range(1, 4)]
     lines = [{"step": k, "loss": 1.0, "tokens": 10 * k, **own} for k, own in enumerate(tokens, 1)]
     end = {"event": "end", "status": names[0], "reason": names[1]}
-    text = "".join(json.dumps(each) + "\n" for each in [*lines, end])
-    (tmp_path / "log.jsonl").write_text(text)
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(each) + "\n" for each in [*lines, end]))
     report(tmp_path / "d", "--run", tmp_path / "log.jsonl", "-o", tmp_path / "r.html")
     root = tree_of(tmp_path / "r.html")
     assert len([*root.all("script")]) == len([*root.all("style")]) == 1
@@ -262,13 +261,11 @@ def test_a_batch_is_drawn_slot_by_slot(run: Path) -> None:
 
 def text_of(page: Path) -> str:
     """The page without tags."""
-    body = page.read_text().partition("<body>")[2]
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body))
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page.read_text().partition("<body>")[2]))
 
 
 def test_another_tools_data(tmp_path: Path) -> None:
-    some = [each % 250 for each in builders.documents(50)]
-    source = jaxdata.ArrayDocuments(some, name="train/m")
+    source = jaxdata.ArrayDocuments([each % 250 for each in builders.documents(50)], name="train/m")
     jaxdata.export(source, tmp_path / "m", format="megatron")
     for more in ([], ["--tokenizer", "bytes"]):
         report(f"megatron:{tmp_path / 'm'}", *more, "--pack.seq_len", 64, "-o", tmp_path / "r.html")
@@ -279,8 +276,7 @@ def test_another_tools_data(tmp_path: Path) -> None:
 
 def test_many_sources_are_tabled_and_the_largest_drawn(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(gathering, "MOST_DRAWN", 2)
-    sources = {f"train/s{number}": 3 + 3 * number for number in range(4)}
-    builders.dataset(tmp_path / "d", sources)
+    builders.dataset(tmp_path / "d", {f"train/s{number}": 3 + 3 * number for number in range(4)})
     report(tmp_path / "d", "-o", tmp_path / "r.html")
     shown = text_of(tmp_path / "r.html")
     assert "spread evenly over the 2 largest sources" in shown

@@ -67,8 +67,7 @@ def test_ranges_hold_what_the_rows_before_have_not_trained(case: Case) -> None:
     begin, end = table.first_row(epoch), table.first_row(epoch + 1)
     parts = np.arange(begin, first), np.arange(first, end)
     before, after = (targets_of(table.segments(rows), case.tokens) for rows in parts)
-    columns = rest.locate(np.arange(len(rest)))
-    ranges = [*zip(*(column.tolist() for column in columns), strict=True)]
+    ranges = [*zip(*(column.tolist() for column in rest.locate(np.arange(len(rest)))), strict=True)]
     told = [(document, at) for document, a, b in ranges for at in range(a + 1, b)]
     assert len({*told}) == len(told), "no target is there twice"
     assert not {*told} & {*before}
@@ -134,8 +133,7 @@ def test_rows_of_a_cursor_are_the_remainder_and_then_whole_epochs(case: Case, da
             for each in table.documents[0].in_base(there.document, there.start)[0].tolist():
                 held[each].add(row)
         for document in range(len(case.documents)):
-            told = cursor.rows_with(document, cursor.first + 1)
-            assert told == sorted(held[document])
+            assert cursor.rows_with(document, cursor.first + 1) == sorted(held[document])
 
 
 @examples(max_examples=15)

@@ -146,8 +146,7 @@ def test_what_is_listed_compared_and_cleared_are_pages(tmp_path: Path, monkeypat
     a = cached_files.CachedFile(first, "gs://bkt/ds", "train/web/a", False, 2, 2 * STORED)
     b = cached_files.CachedFile(second, "", "", True, 1, 19)
     files = sorted([a, b], key=lambda file: file.key)
-    expected = cached_files.Inventory(cache_root(), 10**6, files, 1, 5, 0)
-    assert cached_files.inventory() == expected
+    assert cached_files.inventory() == cached_files.Inventory(cache_root(), 10**6, files, 1, 5, 0)
     damaged = [pages / names(2)[1], pages / second / "column"]
     for path in damaged:
         path.write_bytes(b"x" + path.read_bytes()[1:])

@@ -26,8 +26,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def uninterrupted(data: Path, pack: str) -> dict[str, np.ndarray]:
     """All rows of one run in one process, in their order."""
-    rows = mixed(data, pack)
-    loader = jaxdata.Loader(rows, batch_size=BATCH)
+    loader = jaxdata.Loader(mixed(data, pack), batch_size=BATCH)
     numbers = np.concatenate([loader.batch_rows(step) for step in range(len(loader))])
     batches, order = list(loader), np.argsort(numbers)
     return {key: np.concatenate([b[key] for b in batches])[order] for key in batches[0]}

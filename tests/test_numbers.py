@@ -158,5 +158,4 @@ def test_what_is_none_of_a_few_names_is_refused() -> None:
     given: Any = {"on_exhaustion": "stop"}
     with pytest.raises(InputError) as refused:
         jaxdata.mix({}, phases=[], **given)
-    says = "on_exhaustion='stop': expected 'refuse', 'halt' or 'renormalize'"
-    assert str(refused.value) == says
+    assert str(refused.value) == "on_exhaustion='stop': expected 'refuse', 'halt' or 'renormalize'"

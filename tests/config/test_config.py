@@ -56,8 +56,7 @@ def refusal(tmp_path: Path, text: str, overrides: dict[str, Any] | None = None) 
     ],
 )
 def test_errors_say_what_was_given_and_expected(tmp_path: Path, text: str, expected: str) -> None:
-    message = refusal(tmp_path, text)
-    assert expected.format(at=f"({tmp_path / 'config.yaml'},") in message
+    assert expected.format(at=f"({tmp_path / 'config.yaml'},") in refusal(tmp_path, text)
 
 
 def test_an_alias_counts_as_what_it_stands_for(tmp_path: Path) -> None:

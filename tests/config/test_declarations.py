@@ -74,8 +74,7 @@ def test_what_a_section_says_too_has_the_default_and_the_values_of_its_argument(
     for argument, name in arguments.items():
         field = model.model_fields[name]
         given, default = parameters[argument].default, field.get_default(call_default_factory=True)
-        required = name in ("mix", "seq_len")
-        assert required or (given or None) == (default or None), argument
+        assert name in ("mix", "seq_len") or (given or None) == (default or None), argument
         kinds = [*kinds_of(types[argument]), *kinds_of(field.annotation)]
         names = [{*get_args(kind)} for kind in kinds if get_origin(kind) is Literal]
         assert not names or names[0] == names[1], argument

@@ -125,8 +125,7 @@ def documents(output: Path, source: str = "train/web") -> list[np.ndarray]:
         reader = ArrayRecordReader(str(output / shard["name"]))
         kind = "<" + np.dtype(fields["dtype"]).str[1:]
         tokens += [np.frombuffer(record, kind) for record in reader.read_all()]
-    ends = np.cumsum(column(output, "length", source))
-    return np.split(np.concatenate(tokens), ends[:-1])
+    return np.split(np.concatenate(tokens), np.cumsum(column(output, "length", source))[:-1])
 
 
 def column(output: Path, name: str, source: str = "train/web") -> np.ndarray:

@@ -102,8 +102,7 @@ def changed(folder: Path, column: str, values: Any) -> SourceIndex:
 
 
 def test_lines_that_are_no_objects_are_damage(tmp_path: Path) -> None:
-    wrong = [("kept", b"[1]\n" * 3), ("kept_end", [9, 4, 12]), ("kept", b"{}\n" * 2)]
-    for column, values in wrong:
+    for column, values in [("kept", b"[1]\n" * 3), ("kept_end", [9, 4, 12]), ("kept", b"{}\n" * 2)]:
         with pytest.raises(DatasetError, match=r"index of train/web is damaged at document 0 \("):
             changed(tmp_path, column, values).kept(0, 3)
 

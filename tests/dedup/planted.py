@@ -62,6 +62,5 @@ def dropped(dataset: Path, source: str, view: str = "d1") -> dict[int, tuple[Any
     assert isinstance(opened, ConvertedDataset)
     docs: Any = opened.source(*source.split("/", 1), documents=view)
     fates = {number: docs.view.fate(number) for number in range(len(docs.base))}
-    listed = set(docs.document.tolist())
-    assert {number for number, fate in fates.items() if fate is None} == listed
+    assert {number for number, fate in fates.items() if fate is None} == set(docs.document.tolist())
     return {number: (fate.reason, *fate.survivor) for number, fate in fates.items() if fate}

@@ -64,8 +64,7 @@ def test_every_argument_in_every_mode_is_an_option_or_says_why(mode: str, tmp_pa
         made = translate(common | {argument: value}, name="p.yaml")
         assert made.options.keys() <= known, "click would ignore another name in silence"
         own = {name: option for name, option in made.options.items() if name not in loading}
-        parameters = make_parameters(find_inputs(tmp_path), tokenizers.load("bytes"), own)
-        parameters.check("train")
+        make_parameters(find_inputs(tmp_path), tokenizers.load("bytes"), own).check("train")
         said = [note for note in made.notes if note.startswith(f"{argument}: ")]
         off = value in (False, 0.0, {}) or argument in silent
         gave = made.options != without.options

@@ -67,8 +67,7 @@ def test_documents_are_exported_to_a_bucket(server: BucketServer, tmp_path: Path
     remote = jaxdata.export(documents, url, format="megatron")
     assert (remote.files, remote.bytes) == ([f"{url}.bin", f"{url}.idx"], local.bytes)
     for suffix in (".bin", ".idx"):
-        expected = (tmp_path / f"mine{suffix}").read_bytes()
-        assert server.read(f"rows/deep/mine{suffix}") == expected
+        assert server.read(f"rows/deep/mine{suffix}") == (tmp_path / f"mine{suffix}").read_bytes()
     with pytest.raises(InputError, match=r"/mine\.(bin|idx) exists already: choose another"):
         jaxdata.export(documents, url, format="megatron")
 

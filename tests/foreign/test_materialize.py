@@ -48,10 +48,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def loaded(config: str, split: str | None = None, **overrides: Any) -> list[Row]:
     """What the Loader delivers, row by row, without constants, and masks that are not stored."""
-    loader = jaxdata.load(config, split, **overrides)
     return [
         {name: array[0] for name, array in batch.items() if array.ndim and name != "attention_mask"}
-        for batch in loader
+        for batch in jaxdata.load(config, split, **overrides)
     ]
 
 

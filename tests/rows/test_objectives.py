@@ -23,8 +23,7 @@ def batch_of(seed: int, strategy: str = "best_fit", overlap: int = 0) -> Batch:
     """A few rows of documents without a token twice, and the numbers of the rows."""
     docs = jaxdata.ArrayDocuments(documents(30, longest=70, seed=seed))
     rows = jaxdata.pack(docs, seq_len=32, strategy=strategy, overlap=overlap)
-    batch = next(jaxdata.Loader(rows, batch_size=12))
-    return {**batch, "row": np.arange(12)}
+    return {**next(jaxdata.Loader(rows, batch_size=12)), "row": np.arange(12)}
 
 
 def windows(batch: Batch) -> Iterator[tuple[list[int], list[bool], tuple[int, slice]]]:
@@ -89,8 +88,7 @@ def test_only_spans_have_loss_behind_what_is_left(seed: int, length: int, rate: 
         assert {*others} & {*SENTINELS} == {*SENTINELS[:count]}
         left, behind = others[:begin], others[begin:-1]
         for sentinel in SENTINELS[:count]:
-            at = behind.index(sentinel)
-            span = behind[at + 1 :]
+            span = behind[behind.index(sentinel) + 1 :]
             span = span[: span.index(sentinel + 1)] if sentinel + 1 in span else span
             assert 1 <= len(span) <= length
             place = left.index(sentinel)
@@ -103,8 +101,7 @@ def test_a_span_may_begin_at_every_place_that_has_room() -> None:
     docs = jaxdata.ArrayDocuments([[*range(1, 10)]] * 200)
     batch = next(jaxdata.Loader(jaxdata.pack(docs, seq_len=8, strategy="pad"), batch_size=200))
     made = SpanCorruption(sentinels=SENTINELS, length=2)({**batch, "row": np.arange(200)})
-    starts = {row.tolist().index(SENTINELS[0]) for row in made["inputs"]}
-    assert starts == {0, 1, 2, 3, 4}
+    assert {row.tolist().index(SENTINELS[0]) for row in made["inputs"]} == {0, 1, 2, 3, 4}
 
 
 def test_settings_that_are_not_given_are_those_that_papers_take() -> None:
@@ -122,8 +119,7 @@ def test_each_token_but_the_last_may_be_masked_where_it_stands(seed: int) -> Non
     batch = batch_of(seed, overlap=8)
     made = MaskedTokens(token=9_000, rate="uniform", seed=seed)(batch)
     masked = made["loss_mask"]
-    filled = batch["segment_ids"] > 0
-    assert np.array_equal(made["targets"], np.where(filled, batch["inputs"], 0))
+    assert np.array_equal(made["targets"], np.where(batch["segment_ids"] > 0, batch["inputs"], 0))
     assert np.array_equal(made["inputs"], np.where(masked, 9_000, batch["inputs"]))
     assert not (masked & ~batch["loss_mask"]).any()
     weights = made["loss_weight"]
@@ -160,8 +156,7 @@ def test_every_slot_predicts_the_next_tokens_of_its_document(seed: int, count: i
         for slot in range(len(targets)):
             expected = targets[slot : slot + count], mask[slot : slot + count]
             for of, values in zip(("mtp_targets", "mtp_mask"), expected, strict=True):
-                found = made[of][row, here][slot].tolist()
-                assert found == values + [0] * (count - len(values))
+                assert made[of][row, here][slot].tolist() == values + [0] * (count - len(values))
     padding = batch["segment_ids"] == 0
     assert not made["mtp_mask"][padding].any()
     assert not made["mtp_targets"][padding].any()
@@ -218,8 +213,7 @@ def test_what_is_no_objective_is_refused_in_words(given: Any, says: str) -> None
 
 
 def test_documents_with_masks_of_their_own_and_pairs_are_refused() -> None:
-    docs = [[1, 2, 3, 0]] * 9
-    masked = jaxdata.ArrayDocuments(docs, [[0, 1, 1, 1]] * 9, name="chats")
+    masked = jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 9, [[0, 1, 1, 1]] * 9, name="chats")
     rows = jaxdata.pack(masked, seq_len=6)
     with pytest.raises(InputError, match="objective fim: chats has loss masks of its own"):
         jaxdata.Loader(rows, batch_size=2, objective=GIVEN[1])

@@ -36,8 +36,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: Patch) ->
 def gather(store: Store, *ranges: tuple[str, int, int]) -> list[list[int]]:
     names = [name for name, _, _ in ranges]
     _, start, stop = (np.array(column) for column in zip(*ranges, strict=True))
-    found = store.gather(names, np.arange(len(names)), start, stop)
-    return [list(piece) for piece in found.each()]
+    return [list(piece) for piece in store.gather(names, np.arange(len(names)), start, stop).each()]
 
 
 def test_bytes_come_back_whole_and_in_ranges(store: Store) -> None:

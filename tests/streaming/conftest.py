@@ -23,8 +23,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     FORMATS["groups.parquet"](folder / "c.parquet", TEXTS[160:239])
     (folder / "d.txt").write_text(TEXTS[239])
     parts = {"0.jsonl": TEXTS[240:270], "1.jsonl": TEXTS[270:]}
-    members = [(name, lines(*some), "") for name, some in parts.items()]
-    (folder / "g.tar").write_bytes(tar(*members))
+    (folder / "g.tar").write_bytes(tar(*[(name, lines(*some), "") for name, some in parts.items()]))
     return sorted(folder.iterdir())
 
 

@@ -93,8 +93,7 @@ def rows_of(batch: Any) -> list[Any]:
 
 def documents_of(batch: Any) -> list[Any]:
     ids = batch["segment_ids"]
-    every = range(1, ids.max() + 1)
-    return [row & (ids == segment) for row in rows_of(batch) for segment in every]
+    return [row & (ids == segment) for row in rows_of(batch) for segment in range(1, ids.max() + 1)]
 
 
 ALONG = np.tile(np.arange(24), (4, 1))
@@ -470,8 +469,7 @@ def test_an_evaluation_passes() -> None:
     assert rows % 4  # the last batch has padding
     asked = {"evaluate": lambda: evaluated(list(held_out())), "evaluation": held_out()}
     first, second = check_trainer(right, loader(), **asked, leave_out=NAMES)
-    once = f"evaluated rows: each of {rows} rows is evaluated once, and none is trained on"
-    assert first == once
+    assert first == f"evaluated rows: each of {rows} rows is evaluated once, and none is trained on"
     assert second.startswith("evaluated loss: the loss of the evaluation is the mean over its ")
     with pytest.raises(InputError, match="evaluate= needs evaluation=, the loader that it evalua"):
         check_trainer(right, loader(), evaluate=lambda: (0, []), leave_out=NAMES)

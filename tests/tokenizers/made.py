@@ -30,8 +30,7 @@ def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
 
 
 def rule(pattern: str, behavior: str = "Isolated", invert: bool = False) -> dict[str, Any]:
-    regex = {"Regex": pattern}
-    return {"type": "Split", "pattern": regex, "behavior": behavior, "invert": invert}
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert}
 
 
 def split(*given: Any) -> dict[str, Any]:
@@ -102,8 +101,7 @@ class Double(Encoder):
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         if any(map(type(self).fails, texts)):
             raise CannotEncode("no")
-        found = self._tokenizer.encode_texts(texts, False)
-        pairs = zip(texts, found, strict=True)
+        pairs = zip(texts, self._tokenizer.encode_texts(texts, False), strict=True)
         return [np.append(ids, 0) if type(self).wrong(text) else ids for text, ids in pairs]
 
 

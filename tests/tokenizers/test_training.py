@@ -83,8 +83,7 @@ def test_pieces_hold_as_many_digits_as_allowed(tmp_path: Path, digits: int | Non
 def test_training_reads_long_lines_and_no_more_than_asked(tmp_path: Path) -> None:
     long_line = ["".join(f"needle{i % 7}\n\t" for i in range(20_000))]
     tokenizers.train(long_line, tmp_path / "m.model", vocab_size=285)
-    tokenizer = tokenizers.load(f"sentencepiece:{tmp_path / 'm.model'}")
-    (ids,) = tokenizer.encode(["needle3\n\tneedle4"])
+    (ids,) = tokenizers.load(f"sentencepiece:{tmp_path / 'm.model'}").encode(["needle3\n\tneedle4"])
     assert len(ids) <= 8, "a line longer than SentencePiece takes must not be dropped"
     taken = []
     texts = (taken.append(text) or text for text in TEXTS * 100)

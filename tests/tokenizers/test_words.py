@@ -41,8 +41,7 @@ def trained(**options: Any) -> bytes:
     model = io.BytesIO()
     given = {"model_type": "bpe", "vocab_size": 700, "num_threads": 1, "minloglevel": 3} | options
     lines = iter("\n".join(TEXTS).split("\n"))
-    train = sentencepiece.SentencePieceTrainer.train
-    train(sentence_iterator=lines, model_writer=model, **given)
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=lines, model_writer=model, **given)
     return model.getvalue()
 
 
@@ -146,8 +145,7 @@ def test_special_tokens_between_words_and_what_words_do_not_take_have_the_librar
     texts = [f"<s>{part}</s>{part}", "", "</s>", part, f"a\u2581b<s>{part}"]
     one, odd = library(mistral, [part, "a\u2581b"])
     found = mistral.encode(texts, special=True)
-    expected = [[1, *one, 2, *one], [], [2], one, [*odd, 1, *one]]
-    assert [ids.tolist() for ids in found] == expected
+    assert [ids.tolist() for ids in found] == [[1, *one, 2, *one], [], [2], one, [*odd, 1, *one]]
     texts = ["a\u2581b", "", "nul\0 in it", *strings(mistral, STRINGS // 8, 2)]
     assert [ids.tolist() for ids in mistral.encode(texts)] == library(mistral, texts)
     with pytest.raises(CannotEncode, match=r"a NUL or U\+2581"):
@@ -163,8 +161,7 @@ def test_words_start_where_no_pair_is_joined(pairs: set[str], data: st.DataObjec
     text = "".join(texts)
     begins = [sum(map(len, texts[:n])) for n in range(len(texts) + 1)]
     expected = [at for at in range(len(text)) if at in begins or text[at - 1 : at + 1] not in pairs]
-    found = JoinedPairs(pairs).words(text, np.array(begins, np.int64))
-    assert found.tolist() == expected
+    assert JoinedPairs(pairs).words(text, np.array(begins, np.int64)).tolist() == expected
 
 
 WORDS = st.text("ab", min_size=1, max_size=3) | st.sampled_from(["w" * n for n in (15, 16, 17, 40)])

@@ -95,8 +95,7 @@ def test_remote_data_is_refused_in_a_forked_worker() -> None:
 
 def test_a_config_is_loaded(path: Path) -> None:
     config = {"dataset": str(path), "pack": {"seq_len": 32}, "loader": {"batch_size": 6}}
-    expected = list(jaxdata.load(config))
-    check(jaxdata.torch.load(config), expected)
+    check(jaxdata.torch.load(config), list(jaxdata.load(config)))
 
 
 def test_settings_that_make_no_sense(rows: Any) -> None:

@@ -159,8 +159,7 @@ def test_a_run_that_follows_a_file_has_the_rows_its_log_says(config: Path, tmp_p
     records = list(read_log(tmp_path / "run/log.jsonl"))
     amendments = amendments_of(records)
     assert [each["at_row"] for each in amendments] == [12, row]
-    replayed = jaxdata.load(config, amendments=amendments)
-    digests = [batch_digest(batch) for batch in replayed]
+    digests = [batch_digest(batch) for batch in jaxdata.load(config, amendments=amendments)]
     for record in steps_of(tmp_path / "run"):
         assert record["rows"] == digests[record["step"]]
         losses = record["losses"].values()
@@ -184,8 +183,7 @@ def test_steps_are_saved_and_the_same_command_goes_on(config: Path, tmp_path: Pa
         f"interrupted. {saved} of 16 steps are saved: the same command goes on from there"
     )
     assert 6 <= saved <= 16
-    said = run(broken)
-    assert f"resumed after step {saved}" in said
+    assert f"resumed after step {saved}" in run(broken)
     both = ([facts(each) for each in steps_of(tmp_path / name)] for name in ("unbroken", "broken"))
     assert next(both) == next(both), "no step was trained twice"
 

@@ -23,8 +23,7 @@ def needs(module: str, trainer: str) -> Any:
     if os.environ.get("JAXDATA_TEST_INSTALLED"):
         return importlib.import_module(module)
     where = f"apart, from clients/installed/{trainer}.txt"
-    reason = f"{trainer} is not here; .ci/run installs it {where}"
-    return pytest.importorskip(module, reason=reason)
+    return pytest.importorskip(module, reason=f"{trainer} is not here; .ci/run installs it {where}")
 
 
 @dataclass

@@ -69,8 +69,7 @@ def runs(tokenizer: Tokenizer, record: dict[str, Any], **options: Any) -> Runs:
     names.setdefault(tokenizer.eod_id, "EOD")
     found: Runs = []
     for loss, pairs in groupby(zip(*encode(tokenizer, record, **options)), lambda pair: pair[1]):  # noqa: B905
-        tokens = [token for token, _ in pairs]
-        kinds = groupby(tokens, lambda token: names.get(token))
+        kinds = groupby([token for token, _ in pairs], lambda token: names.get(token))
         texts = (name * len([*own]) if name else tokenizer.decode([*own]) for name, own in kinds)
         found.append(("".join(texts), loss))
     return found
@@ -112,8 +111,7 @@ def test_eod_has_loss_where_nothing_else_ends_the_answer_and_no_space_is_put_bet
     asked = ("### Instruction:\n2+2\n\n### Response:\n", 0)
     found = runs(cl100k, messages("2+2", "4"), chat_template=ALPACA)
     assert found == [asked, ("4\n\n<|endoftext|>", 1)]
-    added = cl100k.with_special(CHATML_TOKENS)
-    found = runs(added, messages("2+2", "4"), chat_template=CHATML)
+    found = runs(cl100k.with_special(CHATML_TOKENS), messages("2+2", "4"), chat_template=CHATML)
     assert found[1:] == [("4<|im_end|>", 1), ("\n<|endoftext|>", 0)]
     assert runs(chat, messages("a", "one", "b"))[-1] == ("\n<|im_start|>user\nb<|im_end|>", 0)
     mistral = open_one(shared_data, "mistral")
@@ -191,8 +189,7 @@ TOKENS = {"bos_token": "<bos>", "eos_token": "<eos>"}
 
 
 def render(name: str, turns: list[dict[str, Any]], **more: Any) -> str:
-    template = sandbox().from_string(named_template(name))
-    written = template.render(messages=turns, **TOKENS, **more)
+    written = sandbox().from_string(named_template(name)).render(messages=turns, **TOKENS, **more)
     return written.translate({0xFDD0: "«", 0xFDD1: "»"})
 
 
@@ -201,8 +198,7 @@ def test_a_family_writes_what_is_published_and_answers_and_their_ends_have_loss(
     whole = render(name, [SYSTEM, *messages("Q", "A", "R", "B")["messages"]])
     asked = render(name, [SYSTEM, *messages("Q")["messages"]], add_generation_prompt=True)
     assert asked == whole.partition("«")[0]
-    renderer = pytest.importorskip("transformers.utils.chat_template_utils")
-    rendered = renderer.render_jinja_template
+    rendered = pytest.importorskip("transformers.utils.chat_template_utils").render_jinja_template
     if name in PUBLISHED:
         assert whole == PUBLISHED[name]
         return
@@ -272,5 +268,4 @@ def test_it_is_said_where_it_is_meant_and_nothing_where_all_is_right(
     assert ["nothing will stand between a prompt" in one for one in said()] == [True]
     run_here(chats, tmp_path / "e", task="sft", chat_template=CHATML, template_text_ok=True)
     assert said() == ["text, and no special tokens of 'bytes': <|im_start|>, <|im_end|>"]
-    recorded = manifest(tmp_path / "e")["sources"]["train/web"]["parameters"]
-    assert "template_text_ok" not in recorded
+    assert "template_text_ok" not in manifest(tmp_path / "e")["sources"]["train/web"]["parameters"]

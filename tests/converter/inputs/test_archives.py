@@ -109,7 +109,6 @@ def test_files_are_those_that_tarfile_finds(made: list[tuple[str, int]], form: i
 
 def test_names_and_sizes_are_what_the_forms_of_headers_say() -> None:
     content = b"1" * 600
-    empty = changed(ONE, 124, b"%011o" % 0)
     for data, expected in (
         (extended(b"x", b"3 \n14 path=other\n") + ONE, "other"),
         (extended(b"g", b"14 path=other\n") + ONE, "a"),
@@ -117,7 +116,7 @@ def test_names_and_sizes_are_what_the_forms_of_headers_say() -> None:
         (changed(ONE, 0, b"caf\xe9\0"), r"caf\xe9"),
         # GNU tar's time of access, where other forms have the first part of a name
         (changed(ONE, 257, b"ustar  \0" + bytes(80) + b"14727410000\0"), "a"),
-        (extended(b"x", b"12 size=600\n") + empty, "a"),
+        (extended(b"x", b"12 size=600\n") + changed(ONE, 124, b"%011o" % 0), "a"),
     ):
         assert found(data) == [(expected, content)]
     long = "d/" * 60 + "a"

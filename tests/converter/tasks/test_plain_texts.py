@@ -40,8 +40,7 @@ def test_texts_are_between_begin_and_end(texts: list[str], bos: bool) -> None:
 
 
 def test_texts_of_several_keys_are_joined_and_cleaned() -> None:
-    settings_ = make_settings("lm", TELLING, {"text_key": "a , b.c"})
-    task: Any = make_task(settings_, TELLING, str.upper)
+    task: Any = make_task(make_settings("lm", TELLING, {"text_key": "a , b.c"}), TELLING, str.upper)
     assert (task.keys, task.plain) == (("a", "b.c"), False)
     prepared = task.prepare({"a": "x", "b": {"c": "y"}})
     assert (prepared.documents, prepared.raw) == (("X\n\nY",), ("x\n\ny",))
@@ -157,8 +156,7 @@ def test_pieces_of_a_long_document_fit_the_context_and_are_the_text(
         assert (made.tokens.tolist(), made.cuts) == (whole.tokens.tolist(), ())
         return
     pieces = [piece.tolist() for piece in np.split(made.tokens, made.cuts)]
-    least = ceil(len(whole.tokens) / (15 / 16 * (context - 1)))
-    assert len(pieces) >= max(2, least)
+    assert len(pieces) >= max(2, ceil(len(whole.tokens) / (15 / 16 * (context - 1))))
     assert pieces[-1].pop() == EOD
     for number, piece in enumerate(pieces):
         assert len(piece) <= context - 1
@@ -176,8 +174,7 @@ def encoded(tokenizer: Tokenizer, text: str, **options: Any) -> list[list[int]]:
 
 def test_pieces_have_room_for_the_end_and_for_going_on() -> None:
     never = FIM | {"fim_rate": 0}
-    short = encoded(TELLING, "a" * 64, **never, fim_context=64)
-    assert [len(piece) for piece in short] == [32, 34]
+    assert [len(piece) for piece in encoded(TELLING, "a" * 64, **never, fim_context=64)] == [32, 34]
     task = task_of("fim", **FIM, fim_context=64)
     assert [plain(one) for one in task.encode(["a!", "!" * 100])] == [FAILS, FAILS]
     long = mock.Mock(side_effect=lambda texts, **_: [np.zeros(70 * len(text)) for text in texts])

@@ -137,8 +137,7 @@ def test_a_filler_follows_the_ranges_that_want_it(counts: list[int], data: Data)
     values = np.arange(sum(counts), dtype=np.uint16)
     found = Gathered.cut(values, np.array(counts, np.int64))
     some = np.array([n for n in range(len(counts)) if data.draw(st.booleans())], np.int64)
-    followed = found.followed(some, b"\x07\x00", some + 1)
-    assert by_range(followed, len(counts), "u2") == [
+    assert by_range(found.followed(some, b"\x07\x00", some + 1), len(counts), "u2") == [
         [*values[sum(counts[:n]) :][:count], *[7] * (n in some) * (n + 1)]
         for n, count in enumerate(counts)
     ]

@@ -39,8 +39,7 @@ def dropping(documents: int, *dropped: int, **given: Any) -> SourceView:
 
 
 def masking(*ranges: tuple[int, int, int]) -> TokenRanges:
-    columns = np.array(ranges, np.int64).reshape(-1, 3).T
-    return TokenRanges.of(*columns, reason=1)
+    return TokenRanges.of(*np.array(ranges, np.int64).reshape(-1, 3).T, reason=1)
 
 
 class Range(NamedTuple):
@@ -100,8 +99,7 @@ def plans(draw: st.DrawFn, lengths: Sequence[int]) -> Plan:
 
     def ranges() -> list[Range]:
         rows = draw(st.lists(st.tuples(numbers, st.integers(0, 13), st.integers(1, 6)), max_size=8))
-        whys = [draw(st.sampled_from(reasons)) for _ in rows]
-        pairs = zip(rows, whys, strict=True)
+        pairs = zip(rows, [draw(st.sampled_from(reasons)) for _ in rows], strict=True)
         return [Range(d, start, start + size, why) for (d, start, size), why in pairs]
 
     fates = {number: fate(number) for number in draw(st.sets(numbers))}

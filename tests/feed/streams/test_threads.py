@@ -260,8 +260,7 @@ maps = Path(f"/proc/{child}/maps").read_text()
 print("numpy" in maps, "jaxlib" in maps, "grain" in maps, "tensorstore" in maps)
 """
     (tmp_path / "script.py").write_text(code)
-    said = python(tmp_path / "script.py").stdout
-    assert said.split() == ["once", "True", *["False"] * 3]
+    assert python(tmp_path / "script.py").stdout.split() == ["once", "True", *["False"] * 3]
 
 
 def test_a_killed_worker_is_an_error_and_no_hang() -> None:

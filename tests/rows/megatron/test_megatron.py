@@ -133,8 +133,7 @@ def test_rows_are_those_of_the_slow_implementation(
     for number in range(slow.length):
         row, text = rows[number], slow.text(number).tolist()
         filled = min(len(text), seq_len)
-        padded = [*text, *[0] * seq_len]
-        assert row["inputs"].tolist() == padded[:seq_len]
+        assert row["inputs"].tolist() == [*text, *[0] * seq_len][:seq_len]
         targets = [*text[1:], *[0] * seq_len][:seq_len]
         assert row["targets"].tolist() == targets
         trained = [bool(target) and target not in firsts for target in targets]
@@ -225,8 +224,7 @@ PARTS = st.lists(st.tuples(st.floats(0.01, 5), lengths_of_some), min_size=1, max
 
 @pytest.mark.parametrize(("sizes", "datasets"), [([3, 1, 2], "021020"), ([5, 2], "0100100")])
 def test_a_source_that_is_used_up_is_skipped(sizes: list[int], datasets: str) -> None:
-    order = blend_order(normalized(sizes), sum(sizes), sizes)
-    assert "".join(map(str, order)) == datasets
+    assert "".join(map(str, blend_order(normalized(sizes), sum(sizes), sizes))) == datasets
 
 
 @settings(max_examples=60)
@@ -327,8 +325,7 @@ def test_states_and_kept_orders_stay_the_same(tmp_path: Path) -> None:
     assert rows.table.identity() == order | given | {"data": {"documents": "8007c5c7"}}
     state = jaxdata.Loader(blended(tmp_path), batch_size=8).get_state()
     assert state["fingerprint"] == "02e43ab7bd52b053"
-    kept = [path.name.split(".")[0] for path in tmp_path.rglob("*.arrays")]
-    assert sorted(kept) == [
+    assert sorted(path.name.split(".")[0] for path in tmp_path.rglob("*.arrays")) == [
         "megatron-08520e7618cc2314d686faf40c3ee767",
         "megatron-442ab5b6976611d957b8989251c100a6",
         "megatron-d7ba501805ced07358810650946c2442",

@@ -21,10 +21,9 @@ GIVEN = builders.documents(380, longest=109, seed=7)
 
 
 def halting(mode: str = "halt") -> jaxdata.Loader:
-    parts = {"web": GIVEN[:260], "code": GIVEN[260:]}
     rows = {
         name: jaxdata.pack(jaxdata.ArrayDocuments(each, name=name), seq_len=32, block_bytes=3_200)
-        for name, each in parts.items()
+        for name, each in {"web": GIVEN[:260], "code": GIVEN[260:]}.items()
     }
     phase = jaxdata.Phase(rows=680, weights={"web": 0.7, "code": 0.3})
     return jaxdata.Loader(jaxdata.mix(rows, phases=[phase], on_exhaustion=mode), batch_size=8)

@@ -71,8 +71,7 @@ class Leg(NamedTuple):
             if name not in cursors:
                 cursors[name] = SourceCursor(table), row
             elif (before := cursors[name][0]).whole.settings != table.settings:
-                used = self.used(name, plan.rows[:row])
-                cursors[name] = before.repacked(used, table), row
+                cursors[name] = before.repacked(self.used(name, plan.rows[:row]), table), row
         epochs = {**self.epochs, **(change.epochs or {})}
         return Leg(row, first, rest, epochs, change.on_exhaustion or self.mode, cursors)
 
@@ -292,8 +291,7 @@ def run_of() -> Mixture:
 
 def test_sections_join_recipes_of_one_shape_and_leave_out_those_without_rows() -> None:
     run = run_of()
-    same = amended(run, 3, SHORT)
-    assert [(row, table.seq_len) for row, table in same.sections()] == [(0, 6)]
+    assert [(row, table.seq_len) for row, table in amended(run, 3, SHORT).sections()] == [(0, 6)]
     at_once = amended(run, 0, NOTHING._replace(tables=web(seq_len=3, positions="row")))
     assert [(row, t.seq_len, t.positions) for row, t in at_once.sections()] == [(0, 3, "row")]
     assert (at_once.seq_len, at_once.positions) == (3, "row")
@@ -351,8 +349,7 @@ def test_phases_weights_or_nothing_are_asked() -> None:
 
 def of_two(mode: str, phases: list[Phase] | None = None, **more: PackedRows) -> Mixture:
     tables = web(5) | ({"code": table_of([7] * 2, "code")} | more)
-    weights = dict.fromkeys(tables, 1)
-    return mixture(tables, phases or [Phase(rows=9, weights=weights)], {}, mode)
+    return mixture(tables, phases or [Phase(rows=9, weights=dict.fromkeys(tables, 1))], {}, mode)
 
 
 def test_the_end_of_a_halted_mixture_says_how_to_go_on() -> None:

@@ -246,8 +246,7 @@ def test_the_rows_of_a_document_are_found(case: Case, data: Data) -> None:
     table = case.table
     document = data.draw(st.integers(0, len(case.lengths) - 1))
     rows = data.draw(st.none() | st.integers(0, table.first_row(3)))
-    within = len(table) if rows is None else rows
-    every = rows_of(table, range(within))
+    every = rows_of(table, range(len(table) if rows is None else rows))
     holding = [at for at, row in enumerate(every) if any(p.document == document for p in row)]
     assert table.rows_with("train/web", document, rows) == holding
 

@@ -218,8 +218,7 @@ def test_plans_stay_the_same(digest: str) -> None:
 
 @pytest.mark.parametrize("strategy", ["best_fit", "crop"])
 def test_rows_are_mixed_and_full(strategy: str) -> None:
-    drawn = np.random.default_rng(0).lognormal(6, 1, 8_000)
-    lengths = np.clip(drawn, 8, 20_000).astype(np.int64)
+    lengths = np.clip(np.random.default_rng(0).lognormal(6, 1, 8_000), 8, 20_000).astype(np.int64)
     docs = jaxdata.ArrayDocuments([np.zeros(n, np.uint16) for n in lengths])
     pools = {"chunk_bytes": 2**18, "block_bytes": 2**21, "lanes": 1}
     rows = jaxdata.pack(docs, seq_len=2048, strategy=strategy, **pools)
@@ -244,8 +243,7 @@ def test_a_toy_strategy_packs_and_is_known_to_commands(tmp_path: Path, monkeypat
     assert rows.plan.rows == jaxdata.pack(docs, seq_len=16, strategy="pad").plan.rows
     with pytest.raises(InputError, match=r"toy cuts no windows .* strategy 'best_fit' or 'pad'"):
         jaxdata.pack(docs, seq_len=16, strategy="toy", overlap=2)
-    mixed = jaxdata.load(config).rows
-    assert mixed.sources["web"].table.settings.strategy == "toy"
+    assert jaxdata.load(config).rows.sources["web"].table.settings.strategy == "toy"
     told = commands.described("inspect", "--config", config)["packing"]
     costs = {cost["strategy"]: cost["rows"] for cost in told}
     assert list(costs) == ["pad", "concat", "crop", "best_fit", "toy"]

@@ -172,8 +172,7 @@ def test_credentials_are_those_of_the_first_place_that_has_some(
     settings = {"skip_signature": True, "region": "us-east-1"}
     for name in reversed(ENDPOINTS):  # the first that is set counts
         monkeypatch.setenv(name, f"http://{name}:9000/")
-        expected = settings | {"endpoint": f"http://{name}:9000"}
-        assert settings_of("s3://bkt") == expected
+        assert settings_of("s3://bkt") == settings | {"endpoint": f"http://{name}:9000"}
 
 
 def test_a_container_of_azure_is_asked_with_its_account(monkeypatch: Patch) -> None:

@@ -216,8 +216,7 @@ def test_a_damaged_page_is_not_used_and_goes(opened: Open, tmp_path: Path, caplo
     for name in every[:2]:
         path = tmp_path / "pages" / name
         path.write_bytes(path.read_bytes()[:700])
-    found = second.get(every)
-    assert [data and bytes(data) for data in found] == [None, None, content(every[2])]
+    assert [data and bytes(data) for data in second.get(every)] == [None, None, content(every[2])]
     assert READS.read().damaged_pages == before + 2
     assert here(second, every) == every[2:]
     add(second, *every[:2])

@@ -414,7 +414,7 @@ class BatchIterator(batches.StreamReader, Generic[B]):
                 compare_states(self.board, self.get_state(), "where they were reweighed")
             return row
 
-    def become_copy(self, number: int, copies: int) -> None:
+    def _become_copy(self, number: int, copies: int) -> None:
         """Continue in a copy of the process, without threads and workers.
 
         Of the next batches it makes those of copy `number`, of so many `copies` that take turns.

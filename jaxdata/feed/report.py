@@ -97,11 +97,7 @@ def _columns(source: SourceReport) -> str:
 
 
 def make_report(
-    table: RowTable | None,
-    schedule: Schedule,
-    reads: ReadCounts | None,
-    passes: int,
-    first: int,
+    table: RowTable | None, schedule: Schedule, reads: ReadCounts | None, passes: int, first: int
 ) -> RunReport:
     """The report of a loader's rows up to where its schedule is.
 

@@ -218,9 +218,7 @@ def _word_hashes(lower: Points, starts: Ints, stops: Ints) -> Hashes:
 def _powers() -> tuple[Hashes, Hashes]:
     """Powers of the base for each place in a batch, and those of its inverse."""
     inverse = np.uint64(pow(int(_BASE), -1, 2**64))
-    up, down = np.cumprod(
-        np.full((_MOST, 2), [_BASE, inverse], np.uint64), axis=0, dtype=np.uint64
-    ).T
+    up, down = np.cumprod(np.full((_MOST, 2), [_BASE, inverse], np.uint64), axis=0).T
     return np.ascontiguousarray(up), np.ascontiguousarray(down)
 
 

@@ -91,9 +91,8 @@ def validated(function: F) -> F:
     def called(*given: Any, **named: Any) -> Any:
         if not types:
             types.update(types_of(function))
-        taken = [
-            _taken(name, value, types[name]) for name, value in zip(types, given, strict=False)
-        ]
+        pairs = zip(types, given, strict=False)
+        taken = [_taken(name, value, types[name]) for name, value in pairs]
         for name, value in named.items():
             if name not in types and "**" not in types:
                 raise TypeError(

@@ -54,9 +54,8 @@ class RunCommand(Command):
         said = "CONFIG: a YAML file, or the name of a config shipped with jaxdata."
         self.params.insert(0, click.Option(["--config"], help=said))
         shown = f"{takes} [--FIELD VALUE]..."
-        self.params.append(
-            click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar=shown)
-        )
+        bare = click.Argument(["words"], nargs=-1, type=click.UNPROCESSED, metavar=shown)
+        self.params.append(bare)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See `click.Command`; what is neither an option nor a field is no such option."""
@@ -66,12 +65,7 @@ class RunCommand(Command):
         ctx.params["given"] = self.given(config, words, ctx.params)
         return rest
 
-    def given(
-        self,
-        config: str | None,
-        words: tuple[str, ...],
-        asked: dict[str, Any],  # noqa: ARG002
-    ) -> Given:
+    def given(self, config: str | None, words: tuple[str, ...], asked: dict[str, Any]) -> Given:  # noqa: ARG002
         """What `--config` and the other words are about; `asked` are the command's own options."""
         if self.takes != "DATASET|CONFIG":
             if config is None:

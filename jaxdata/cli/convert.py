@@ -68,7 +68,7 @@ def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
 
 
 _CEREBRAS = "YAML file of Cerebras' preprocessing. Options on the command line override it."
-_OPTIONS = [
+_MORE = [
     *options_of(
         run_conversion,
         INPUT,
@@ -124,12 +124,7 @@ Examples:
 
 
 @command(
-    front=_FRONT,
-    also=_ALSO,
-    headings=HEADINGS,
-    generated=_generated,
-    epilog=_EPILOG,
-    options=_OPTIONS,
+    front=_FRONT, also=_ALSO, headings=HEADINGS, generated=_generated, epilog=_EPILOG, options=_MORE
 )
 def convert(
     inputs: tuple[str, ...] = (),
@@ -171,12 +166,7 @@ def convert(
         raise click.UsageError("give files, folders or globs to convert, or --files-from")
     rule = dedup and (dedup.partition(":")[2] or RULE)
     given = {name: value for name, value in options.items() if value is not None}
-    special: dict[str, Any] = {
-        "eod": eod,
-        "bos": bos_token,
-        "pad": pad_token,
-        "add_special": add_special,
-    }
+    special = dict[str, Any](eod=eod, bos=bos_token, pad=pad_token, add_special=add_special)
     with resumable():
         with progress_bar("converting", in_bytes=True) as progress:
             report = run_conversion(

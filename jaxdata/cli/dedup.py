@@ -98,11 +98,9 @@ def dedup(
     if first := next((each for each in _CHOOSES if was_typed(context, each)), None):
         two = "make two views, the second of the first (--documents VIEW)"
         _refuse_but(first, {*_CHOOSES, "name", *_PLACES}, "chooses documents by fields", two)
-        where = {each: given[each] for each in _PLACES}
+        chooses |= {each: given[each] for each in _PLACES}
         with progress_bar("choosing documents") as progress:
-            made: Mapping[str, ViewEntry] = select(
-                dataset, name, **chooses, **where, progress=progress
-            )
+            made: Mapping[str, ViewEntry] = select(dataset, name, **chooses, progress=progress)
     else:
         settings = {each: value for each, value in given.items() if value is not None}
         with resumable():

@@ -110,12 +110,7 @@ def _rows_of(
 
 
 def _documents_of(
-    given: Given,
-    output: str,
-    format: str,
-    split: str | None,
-    source: str | None,
-    eod_id: int | None,
+    given: Given, to: str, format: str, split: str | None, source: str | None, eod_id: int | None
 ) -> str:
     """Write the documents of a source; returns what was written, in words."""
     from jaxdata.config import open_data
@@ -135,7 +130,7 @@ def _documents_of(
     eod_id = opened.eod_id if eod_id is None else eod_id
     documents = opened.source(split, source, documents=view)
     with progress_bar("writing tokens") as progress:
-        done = write(documents, output, format=format, eod_id=eod_id, progress=progress)
+        done = write(documents, to, format=format, eod_id=eod_id, progress=progress)
     return (
         f"{counted(done.documents, 'document')}, {counted(done.tokens, 'token')}, "
         f"{done.bytes / 1e6:,.1f} MB in {' and '.join(done.files)}"

@@ -71,14 +71,10 @@ def _cache_lines(found: cached_files.Inventory) -> Iterator[str | Table]:
     """The totals of the cache, and a table of the sources, or other folders, of each dataset."""
     shards, columns = _split(found.files)
     yield f"folder   {printable(str(found.folder))} (JAXDATA_CACHE)"
-    yield (
-        f"limit    {_mb(found.limit)} MB, of which {_size(found.files)} MB are used "
-        "(JAXDATA_CACHE_BYTES)"
-    )
-    yield (
-        f"pages    {counted(sum(each.pages for each in shards), 'page')} of "
-        f"{counted(len(shards), 'shard')}, {_size(shards)} MB"
-    )
+    used = f"of which {_size(found.files)} MB are used"
+    yield f"limit    {_mb(found.limit)} MB, {used} (JAXDATA_CACHE_BYTES)"
+    pages = counted(sum(each.pages for each in shards), "page")
+    yield f"pages    {pages} of {counted(len(shards), 'shard')}, {_size(shards)} MB"
     yield f"index    {counted(len(columns), 'column')}, {_size(columns)} MB"
     yield f"kept     {counted(found.kept_files, 'file')} of plans, {_mb(found.kept_bytes)} MB"
     if found.others:

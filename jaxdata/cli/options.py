@@ -98,11 +98,7 @@ class Command(click.Command):
         self.front = [*front, "set", "help_all"] if front else []
         self._also, self._headings, self._generated = also, headings, generated
         if front:
-            how: dict[str, Any] = {
-                "multiple": True,
-                "metavar": "NAME=VALUE",
-                "callback": _check_names,
-            }
+            how = dict[str, Any](multiple=True, metavar="NAME=VALUE", callback=_check_names)
             says = "Any setting of --help-all; may be repeated."
             self.params.append(click.Option(["--set"], help=says, expose_value=False, **how))
             how = {"is_flag": True, "is_eager": True, "callback": _help_all}

@@ -24,16 +24,12 @@ except ModuleNotFoundError:  # axolotl loads the plugin; anybody else only looks
 
 _OWN_DATA = "what is trained and scored on is in the run of jaxdata"
 _WRONG = {
-    "sample_packing": OWN_ROWS,
-    "eval_sample_packing": OWN_ROWS,
-    "batch_flattening": OWN_ROWS,
+    **dict.fromkeys(("sample_packing", "eval_sample_packing", "batch_flattening"), OWN_ROWS),
     "context_parallel_size": "rows are not cut for context parallelism",
-    "datasets": _OWN_DATA,
-    "test_datasets": _OWN_DATA,
-    "pretraining_dataset": _OWN_DATA,
-    "val_set_size": _OWN_DATA,
-    "curriculum_sampling": OWN_ORDER,
-    "group_by_length": OWN_ORDER,
+    **dict.fromkeys(
+        ("datasets", "test_datasets", "pretraining_dataset", "val_set_size"), _OWN_DATA
+    ),
+    **dict.fromkeys(("curriculum_sampling", "group_by_length"), OWN_ORDER),
     "fix_untrained_tokens": "that reads the dataset, which is a loader",
     "trainer_cls": "the plugin brings a trainer",
     "rl": "rows of texts are for training on texts",

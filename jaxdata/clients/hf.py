@@ -34,26 +34,17 @@ _WRONG = {
     "data_seed": "give the seed to jaxdata.pack",
     "precompute_ref_log_probs": "that reads train_dataset, which is a loader",
     "ignore_data_skip": "the loader is never read to skip",
-    "average_tokens_across_devices": (
-        "each process would divide by its own targets, so that those of a process with few of them "
-        "count more"
-    ),
-    "group_by_length": OWN_ORDER,
-    "train_sampling_strategy": OWN_ORDER,
-    "shuffle_dataset": OWN_ORDER,
+    "average_tokens_across_devices": "else targets of a process that has few of them count more",
+    **dict.fromkeys(("group_by_length", "train_sampling_strategy", "shuffle_dataset"), OWN_ORDER),
     "accelerator_config.split_batches": "each process gets its own rows of a loader's batch",
     "accelerator_config.dispatch_batches": "each process reads its own rows of a loader's batch",
     "data_collator": "no collator sees a loader's batches; give the loader a layout of your own",
-    "formatting_func": OWN_ROWS,
-    "packing": OWN_ROWS,
-    "eval_packing": OWN_ROWS,
-    "padding_free": OWN_ROWS,
+    **dict.fromkeys(("formatting_func", "packing", "eval_packing", "padding_free"), OWN_ROWS),
     "max_length": (
         "no row of a loader is cut, and these are longer: set max_length=None, and the length with "
         "pack(seq_len=…)"
     ),
-    "completion_only_loss": OWN_MASKS,
-    "assistant_only_loss": OWN_MASKS,
+    **dict.fromkeys(("completion_only_loss", "assistant_only_loss"), OWN_MASKS),
 }
 """arguments that change nothing with a loader, or something else than they say"""
 

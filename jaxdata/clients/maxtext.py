@@ -202,10 +202,7 @@ _REFUSED: dict[str, tuple[Any, str]] = {
     "colocated_python_data_input": (False, "it moves iterators to other processes"),
     "enable_diloco": (False, "replicas train on shapes of batches that are not rows"),
     "reuse_example_batch": (0, "it trains on its first batch again and again"),
-    "use_tunix_gradient_accumulation": (
-        False,
-        "it weighs targets by how few their micro-batch has",
-    ),
+    "use_tunix_gradient_accumulation": (False, "it weighs targets by how few a micro-batch has"),
 }
 """settings, each with the value that it has to have"""
 # Their checkpoints hold the model alone.

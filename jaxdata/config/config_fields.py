@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -122,7 +122,8 @@ def use_storage(storage: StorageSection) -> None:
 
     A config that says nothing changes nothing; of several, the last counts.
     """
-    wanted = {field: text for field in VARIABLES if (text := _text(storage, field))}
+    given = {field: attrgetter(field)(storage) for field in VARIABLES}
+    wanted = {name: "1" if it is True else str(it) for name, it in given.items() if it}
     if not wanted:
         return
     names = {VARIABLES[field][0] for field in wanted}
@@ -144,12 +145,6 @@ def variable_of(field: str) -> str | None:
 
 def _is_ours(name: str) -> bool:
     return name in _ours and os.environ.get(name) == _ours[name]
-
-
-def _text(storage: StorageSection, field: str) -> str:
-    """A field as a variable has it; "" for none."""
-    value: Any = attrgetter(field)(storage)
-    return "1" if value is True else str(value or "")
 
 
 def _folder(output: str) -> str:
@@ -178,9 +173,8 @@ class ModelSettings(Settings):
     @model_validator(mode="after")
     def _heads_divide(self) -> ModelSettings:
         if self.width % (2 * self.heads):
-            raise ValueError(
-                f"width {self.width} with heads {self.heads}: width / heads must be an even number"
-            )
+            shape = f"width {self.width} with heads {self.heads}"
+            raise ValueError(f"{shape}: width / heads must be an even number")
         return self
 
     @property

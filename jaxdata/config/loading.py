@@ -54,12 +54,8 @@ def load(
     (2, (4, 6))
     """
     settings = load_config(config, overrides)
-    return Loader(
-        build_rows(settings, split),
-        sharding=sharding,
-        shard=shard,
-        **loader_arguments(settings, split),
-    )
+    rows, arguments = build_rows(settings, split), loader_arguments(settings, split)
+    return Loader(rows, sharding=sharding, shard=shard, **arguments)
 
 
 def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]:
@@ -175,9 +171,7 @@ def _amended(
     for packed in packs:
         settings |= packed
     curriculum, known = last.get("curriculum"), mixed.sources
-    wanted = list(known)
-    if curriculum:
-        wanted = _weighed(curriculum, source_names(dataset, config.split))
+    wanted = _weighed(curriculum, source_names(dataset, config.split)) if curriculum else [*known]
     wanted += [name for name in _of_mix(last.get("mix")) if name not in wanted]
     packing = PackSettings.checked(seed=config.seed, **settings)
 

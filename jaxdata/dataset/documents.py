@@ -380,9 +380,8 @@ def run_ends(numbers_of: Callable[[Ints], Ints], total: int) -> Ints:
     found = [np.empty(0, np.int64)]
     last = np.empty(0, np.int64)
     for first in range(0, total, _DOCUMENTS_AT_ONCE):
-        numbers = np.append(
-            last, numbers_of(np.arange(first, min(first + _DOCUMENTS_AT_ONCE, total)))
-        )
+        things = np.arange(first, min(first + _DOCUMENTS_AT_ONCE, total))
+        numbers = np.append(last, numbers_of(things))
         found.append(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1 + first - len(last))
         last = numbers[-1:]
     return np.concatenate([*found, np.full(min(total, 1), total)])

@@ -222,10 +222,7 @@ class MappedDocuments(ItemDocuments, _Applied):
         made = before | (dict(given) if isinstance(given, Mapping) else {"tokens": given})
         of, wanted = f"{self.called}: document {number}", length if self._same_length else None
         tokens = as_numbers(made.pop("tokens"), "tokens", of, wanted, InputError)
-        arrays = {
-            name: as_numbers(values, name, of, len(tokens), InputError)
-            for name, values in made.items()
-        }
+        arrays = {n: as_numbers(each, n, of, len(tokens), InputError) for n, each in made.items()}
         return {"tokens": tokens, **arrays}
 
     def items(self, numbers: Ints) -> Iterator[tuple[int, Document]]:

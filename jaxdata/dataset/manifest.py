@@ -12,17 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from jaxdata.base.errors import DatasetError, InputError, digest, on_one_line, shortened
 from jaxdata.dataset.records import MAX_RECORD_TOKENS as MAX_RECORD_TOKENS, RecordSpec
@@ -68,7 +60,7 @@ def _shallow(facts: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-Facts = Annotated[dict[str, Any], AfterValidator(_shallow)]
+Facts = Annotated[dict[str, Any], pydantic.AfterValidator(_shallow)]
 """JSON values by name that nothing is opened by."""
 
 
@@ -193,8 +185,8 @@ class Amount(Entry):
     ranges: Count = 0
     tokens: Count = 0
 
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    @pydantic.model_serializer(mode="wrap")
+    def _without_defaults(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
         del fields["documents" if self.ranges else "ranges"]
         return fields
@@ -278,7 +270,7 @@ class SourceEntry(_Stage):
     side: dict[SideName, SideEntry] = _omitted({})
     """Arrays of one value a token, by name."""
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _sound(self) -> "SourceEntry":
         """Each addition kept what was there, with an index of its own; side arrays fit."""
         stages = self.stages
@@ -346,11 +338,10 @@ class SourceEntry(_Stage):
             name: SideEntry(dtype=each.dtype, shards=each.shards[: was.shards])
             for name, each in self.side.items()
         }
-        return self.model_copy(
-            update={name: getattr(was, name) for name in Generation.model_fields}
-            | {"shards": self.shards[: was.shards], "inputs": self.inputs[: was.inputs]}
-            | {"generations": self.generations[:generation], "side": side}
-        )
+        changed: dict[str, Any] = {name: getattr(was, name) for name in Generation.model_fields}
+        changed |= {"shards": self.shards[: was.shards], "inputs": self.inputs[: was.inputs]}
+        changed |= {"generations": self.generations[:generation], "side": side}
+        return self.model_copy(update=changed)
 
     def generation_of(self, view: ViewEntry) -> "SourceEntry | None":
         """What it was when a view was made of it; None if it never was that."""
@@ -371,7 +362,7 @@ class Manifest(Entry):
     files: dict[FileName, str] = {}
     """Name of another file, for example of quarantined records -> sha256 of its content."""
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _can_be(self) -> "Manifest":
         """Shards are named once, and have the documents, tokens and bytes that are said of them."""
         seen: set[str] = set()

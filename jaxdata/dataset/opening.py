@@ -17,16 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata import tokenizers
-from jaxdata.base.errors import (
-    DatasetError,
-    InputError,
-    JaxdataError,
-    counted,
-    digest,
-    name_of,
-    nearest,
-    warn_once,
-)
+from jaxdata.base import errors
+from jaxdata.base.errors import DatasetError, InputError, JaxdataError, counted, digest, nearest
 from jaxdata.base.lazy import cached_property
 from jaxdata.base.numbers import validated
 from jaxdata.base.ragged import AnyInts, Ints, expand
@@ -124,8 +116,8 @@ class Dataset(ABC):
         made = transform(found)
         if not isinstance(made, Documents):
             raise InputError(
-                f"{name_of(transform)} returned a {type(made).__name__} for {full}: expected "
-                "documents, as docs.filter(f) and docs.map(f) give them"
+                f"{errors.name_of(transform)} returned a {type(made).__name__} for {full}: "
+                "expected documents, as docs.filter(f) and docs.map(f) give them"
             )
         return made
 
@@ -221,7 +213,7 @@ class ConvertedDataset(Dataset):
         found = ConvertedDocuments(index)
         if found.blanked is not None:
             tokens = int(found.lengths[found.blanked].sum(dtype=np.int64))
-            warn_once(
+            errors.warn_once(
                 f"{self.url}: of {name}, generation {generation}, "
                 f"{counted(len(found.blanked), 'document')} of {counted(tokens, 'token')} were "
                 "deleted since: in rows they are padding, without loss"

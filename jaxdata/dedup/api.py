@@ -22,13 +22,8 @@ from jaxdata.converter.engines import EngineName, choose_engine
 from jaxdata.dataset.lease import leased
 from jaxdata.dataset.manifest import ViewEntry
 from jaxdata.dataset.opening import ConvertedDataset, Dataset, open_converted, source_names
-from jaxdata.dataset.views.source_view import (
-    SourceView,
-    TokenRanges,
-    account_lines,
-    content_of,
-    stacked,
-)
+from jaxdata.dataset.views import source_view
+from jaxdata.dataset.views.source_view import SourceView, TokenRanges, account_lines, stacked
 from jaxdata.dataset.views.writing import check_name, other_side, write_views
 from jaxdata.dedup import benchmarks
 from jaxdata.dedup.benchmarks import NO_OVERLAPS, Overlaps
@@ -369,7 +364,7 @@ def views_of_sources(
             views[side] = view
             if member.view is not None:
                 below: Any = dataset.with_views({side: member.view})[side]
-                views[side] = stacked(content_of(below), view)
+                views[side] = stacked(source_view.content_of(below), view)
     return views
 
 

@@ -32,6 +32,8 @@ PARTS = 256
 """Parts of the keys that can be merged one by one."""
 Columns = Sequence[AnyArray]
 """The keys, uint64, and what belongs to each."""
+Sections = Mapping[str, Columns]
+"""What a run has of each kind."""
 
 
 def even_fences(end: int) -> hashing.Hashes:
@@ -49,9 +51,7 @@ class Section(NamedTuple):
     """the record at which each part begins"""
 
 
-def encode_run(
-    sections: Mapping[str, Columns], fences: hashing.Hashes
-) -> tuple[bytes, dict[str, Section]]:
+def encode_run(sections: Sections, fences: hashing.Hashes) -> tuple[bytes, dict[str, Section]]:
     """Sort the records of each section by their keys; the bytes of the run, and where they lie."""
     parts: list[bytes] = []
     layout = {}
@@ -234,9 +234,8 @@ class Workbench:
         wanted = settings.near or self.job.overlaps
         if settings.of == "ids":
             ids = source.ids(documents)
-            return hashing.id_pieces(ids if wanted else ()), [
-                one.astype("<u4").tobytes() for one in ids
-            ]
+            exact = [one.astype("<u4").tobytes() for one in ids]
+            return hashing.id_pieces(ids if wanted else ()), exact
         texts = source.texts(documents)
         pieces = {"words": hashing.word_pieces, "bytes": hashing.byte_pieces}[settings.of]
         return pieces(texts if wanted else ()), [*map(hashing.RULES[settings.exact_rule], texts)]
@@ -270,18 +269,14 @@ class Workbench:
     def _read_bits(self, name: str) -> AnyInts:
         return np.frombuffer(self.unfinished.noted(name) or b"", np.uint8)
 
-    def write_run(
-        self, unit: DedupUnit, sections: Mapping[str, Columns], fences: hashing.Hashes
-    ) -> None:
+    def write_run(self, unit: DedupUnit, sections: Sections, fences: hashing.Hashes) -> None:
         """Write what a unit found, sorted within its sections, and then its receipt."""
         data, layout = encode_run(sections, fences)
         report(1.0)
         self.store.write(self._run_file(unit.name), data)
         self.unfinished.commit(unit.name, json.dumps(layout).encode())
 
-    def read_part(
-        self, units: Iterable[str], section: str, first: int, stop: int
-    ) -> list[AnyArray]:
+    def read_part(self, units: Iterable[str], section: str, first: int, stop: int) -> Columns:
         """The columns of parts `[first, stop)` of a section, of the runs of some units."""
         runs = {self._run_file(unit): self._layout(unit)[section] for unit in units}
         return read_part(self.store, runs, first, stop)
@@ -367,7 +362,7 @@ class Search:
 
     def parts(
         self, units: list[str], section: str, record_bytes: int
-    ) -> Iterator[tuple[str, list[AnyArray]]]:
+    ) -> Iterator[tuple[str, Columns]]:
         """The records of a section of runs, as many at a time as fit in memory, by name."""
         step = parts_together(self.bench.records(units, section) * record_bytes, self.memory)
         for number, at in enumerate(range(0, PARTS, step)):

@@ -131,9 +131,8 @@ class Share:
     def _sorted(self, span: Span) -> Ints:
         """The rows of a whole batch, by lane."""
         stop = min(span.first + span.size, self.ends[span.section])
-        return in_batch_order(
-            self.keyed[span.section], self.skips.rows(np.arange(span.first, stop))
-        )
+        rows = self.skips.rows(np.arange(span.first, stop))
+        return in_batch_order(self.keyed[span.section], rows)
 
 
 @dataclass(frozen=True)

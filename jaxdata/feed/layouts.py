@@ -68,11 +68,6 @@ def _mask_of(batch: Batch, wanted: bool, seen: bool) -> Batch:
     return {"attention_mask": mask if seen else ~mask}
 
 
-def _has_pairs(batch: Batch) -> bool:
-    """Whether a batch is of `jaxdata.pairs`."""
-    return "inputs" not in batch and all(f"{side}_inputs" in batch for side in SIDES)
-
-
 def _require_rows(batch: Batch, name: str) -> None:
     """Refuse batches that are not of packed rows, for the layout of a name."""
     if missing := sorted(_OURS - batch.keys()):
@@ -117,7 +112,7 @@ class HuggingFace:
 
     def __call__(self, batch: Batch, /) -> Batch:
         """See `Layout`; raises InputError for rows whose positions do not restart."""
-        if _has_pairs(batch):
+        if "inputs" not in batch and all(f"{side}_inputs" in batch for side in SIDES):
             return preference_pairs(batch)
         _require_rows(batch, "hf")
         check_restarts(batch, "layout='hf': transformers")

@@ -18,17 +18,8 @@ from typing_extensions import TypeVar
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch, counted
 from jaxdata.base.numbers import validated
 from jaxdata.dataset.opening import Dataset
+from jaxdata.feed import batches
 from jaxdata.feed.ahead import fetched_ahead, made_ahead, with_first_fill
-from jaxdata.feed.batches import (
-    Batches,
-    BatchMaker,
-    HostPlacement,
-    Placement,
-    Share,
-    Stream,
-    StreamReader,
-    warn_of_downloads,
-)
 from jaxdata.feed.layouts import Named, in_parts, layout
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.schedule import (
@@ -59,7 +50,7 @@ B = TypeVar("B", default=dict[str, Any])
 """a batch: a dict of arrays, or what a layout of your own returns"""
 
 
-class BatchIterator(StreamReader, Generic[B]):
+class BatchIterator(batches.StreamReader, Generic[B]):
     """An iterator of global batches: the members that every loader has.
 
     It passes over its rows once; with `reiterable`, an `iter()` at the end begins the next pass.
@@ -93,7 +84,7 @@ class BatchIterator(StreamReader, Generic[B]):
         self,
         rows: Any,
         settings: LoaderSection,
-        placement_of: Callable[[int, int], Placement],
+        placement_of: Callable[[int, int], batches.Placement],
         *,
         on_devices: bool = False,
         board: Board | None = None,
@@ -107,7 +98,8 @@ class BatchIterator(StreamReader, Generic[B]):
         self._run = identity_of(rows) | (self._objective.facts() if self._objective else {})
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
-        self._placement_of, self._placements = placement_of, dict[tuple[int, int], Placement]()
+        self._placements = dict[tuple[int, int], batches.Placement]()
+        self._placement_of = placement_of
         ramp = check_batch_size(settings.batch_size)
         check_skips(settings.skip_rows, len(rows))
         self.schedule = Schedule(len(rows), ramp, settings.skip_rows, settings.drop_remainder)
@@ -209,13 +201,13 @@ class BatchIterator(StreamReader, Generic[B]):
             self.passes = number
             self.schedule.seek(0)
 
-    def _open(self) -> Batches:
+    def _open(self) -> batches.Batches:
         maker, placements = self.maker(), self._placements
         if maker.is_far and self._read_before is None:
             self._read_before = read_counts()
             assert self._table is not None  # of rows that are read one by one nothing is far
-            warn_of_downloads(self._table, self.hosts, self.schedule.ramp[0][1])
-        made: Batches
+            batches.warn_of_downloads(self._table, self.hosts, self.schedule.ramp[0][1])
+        made: batches.Batches
         if self._workers:
             made = WorkerStream(maker, self.schedule, self._workers, self._prefetch)
         else:
@@ -228,7 +220,7 @@ class BatchIterator(StreamReader, Generic[B]):
             return span, placements[span.size, span.section].place(batch)
 
         # Nothing may hold a batch while the next is made: its memory is used again at once.
-        stream = Stream(map(placed, made), made.close)
+        stream = batches.Stream(map(placed, made), made.close)
         # Workers run ahead by themselves: a thread would only pass their batches on.
         works = not self._workers or any(where.works for where in placements.values())
         return made_ahead(stream, self._prefetch) if self._prefetch and works else stream
@@ -238,15 +230,15 @@ class BatchIterator(StreamReader, Generic[B]):
         """The number in the dataset of this pass' first row."""
         return self._epoch_rows * self.passes
 
-    def maker(self) -> BatchMaker:
+    def maker(self) -> batches.BatchMaker:
         """Makes this process's rows of batches."""
         offsets = {size: where.rows for (size, _), where in self._placements.items()}
         at, first = self.schedule, self._first_row
-        share = Share(offsets, at.skips, at.ends, self._keyed, first, self._balance)
+        share = batches.Share(offsets, at.skips, at.ends, self._keyed, first, self._balance)
         rows = [self.rows] * len(at.ends)
         if self._table is not None:
             rows = [table for _, table in self._table.sections()]
-        return BatchMaker(rows, share, self._extras, self._layout, self._objective)
+        return batches.BatchMaker(rows, share, self._extras, self._layout, self._objective)
 
     def sample(self) -> Batch:
         """The first batch, or this process's rows of it: numpy arrays, in jaxdata's layout."""
@@ -422,7 +414,7 @@ class BatchIterator(StreamReader, Generic[B]):
                 compare_states(self.board, self.get_state(), "where they were reweighed")
             return row
 
-    def become_copy(self, number: int, copies: int) -> None:
+    def _become_copy(self, number: int, copies: int) -> None:
         """Continue in a copy of the process, without threads and workers.
 
         Of the next batches it makes those of copy `number`, of so many `copies` that take turns.
@@ -532,9 +524,9 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
 
             board = board_of(sharding)
 
-        def placement_of(size: int, row: int) -> Placement:
+        def placement_of(size: int, row: int) -> batches.Placement:
             if sharding is None:
-                return HostPlacement(size, shard or (0, 1))
+                return batches.HostPlacement(size, shard or (0, 1))
             return placement(rows, sharding, settings, size, row)
 
         super().__init__(rows, settings, placement_of, on_devices=sharding is not None, board=board)

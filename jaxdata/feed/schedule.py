@@ -149,10 +149,7 @@ class Schedule:
         """(ordinal, batch size from there on); a batch begins at each"""
         if not self._sizes or self._ordinal < self.count:
             self._add_sizes_to_come()
-        lengths = [
-            _steps(following - begin, size)
-            for (begin, size), (following, _) in pairwise(self._sizes)
-        ]
+        lengths = [_steps(end - begin, size) for (begin, size), (end, _) in pairwise(self._sizes)]
         self._begun = [*accumulate(lengths, initial=0)]
         """steps before each of the sizes"""
 
@@ -449,12 +446,10 @@ def evened(work: Ints, parts: int, *, keep: bool) -> Ints:
     [[[0, 2], [1, 3]]]
     """
     groups, rows = work.shape
-    as_they_lie = np.broadcast_to(
-        np.arange(rows).reshape(parts, -1), (groups, parts, rows // parts)
-    )
+    as_is = np.broadcast_to(np.arange(rows).reshape(parts, -1), (groups, parts, rows // parts))
     if parts == 1 or parts == rows:
-        return as_they_lie
-    found = as_they_lie.copy() if keep else _dealt(work, parts)
+        return as_is
+    found = as_is.copy() if keep else _dealt(work, parts)
     _swap(found, work)
     found.sort(axis=2)
     return found

@@ -1,5 +1,6 @@
 """The settings of a loader: the section `loader` of a config, the arguments of `jaxdata.Loader`."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainValidator
@@ -27,26 +28,18 @@ def _pairs(value: object) -> list[tuple[int, int]]:
     return pairs
 
 
-BatchSize = Annotated[
-    int | list[tuple[int, int]],
-    PlainValidator(_batch_size, json_schema_input_type=int | list[RowPair]),
-]
-Ranges = Annotated[
-    list[tuple[int, int]], PlainValidator(_pairs, json_schema_input_type=list[RowPair])
-]
+def _read_by(check: Callable[[Any], Any], kind: Any) -> PlainValidator:
+    """A value as a check gives it back, of a kind in the schema."""
+    return PlainValidator(check, json_schema_input_type=kind)
+
+
+BatchSize = Annotated[int | list[tuple[int, int]], _read_by(_batch_size, int | list[RowPair])]
+Ranges = Annotated[list[tuple[int, int]], _read_by(_pairs, list[RowPair])]
 LayoutName = Annotated[
-    Any,
-    PlainValidator(
-        lambda given: given if callable(given) else check_named(given),
-        json_schema_input_type=str | dict[str, Any],
-    ),
+    Any, _read_by(lambda it: it if callable(it) else check_named(it), str | dict[str, Any])
 ]
-Balance = Annotated[
-    Any, PlainValidator(check_balance, json_schema_input_type=Work | dict[Work, int] | None)
-]
-OneObjective = Annotated[
-    Any, PlainValidator(check_objective, json_schema_input_type=dict[str, Any] | None)
-]
+Balance = Annotated[Any, _read_by(check_balance, Work | dict[Work, int] | None)]
+OneObjective = Annotated[Any, _read_by(check_objective, dict[str, Any] | None)]
 Names = Annotated[
     list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else list(given))
 ]

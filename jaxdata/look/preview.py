@@ -258,9 +258,7 @@ def _counts(counts: TokenCounts) -> dict[str, Any]:
     return {**counts.described(), "slots": counts.slots, "efficiency": efficiency}
 
 
-def _by_source(
-    intervals: Sequence[PlannedInterval], names: Sequence[str]
-) -> dict[str, TokenCounts]:
+def _by_source(intervals: Sequence[PlannedInterval], names: list[str]) -> dict[str, TokenCounts]:
     return {n: sum((each.token_counts[n] for each in intervals), TokenCounts()) for n in names}
 
 
@@ -371,19 +369,14 @@ def _summary(found: Mapping[str, Any]) -> Iterator[str]:
         f"{part['seq_len']:,}" + (f" from row {part['first_row']:,} on" if number else "")
         for number, part in enumerate(found["sections"])
     ]
-    yield (
-        f"{found['rows']:,} rows of {', '.join(lengths)} in {found['steps']:,} steps: "
-        f"{found['tokens']:,} tokens trained,"
-    )
+    run = f"{found['rows']:,} rows of {', '.join(lengths)} in {found['steps']:,} steps"
+    yield f"{run}: {found['tokens']:,} tokens trained,"
     yield f"{100 * found['efficiency']:.2f} % of all slots; {found['padding']:,} slots are padding"
     if counts := found.get("objective"):
         slots, loss, rows = counts["slots"], counts["slots_with_loss"], counts["rows"]
         which = "all rows" if rows == found["rows"] else f"{rows:,} rows, drawn at random"
-        share = f"{100 * loss / max(slots, 1):.2f} %"
-        yield (
-            f"objective {counts['name']}: {loss:,} of {slots:,} slots ({share}) have loss, in "
-            f"{which}"
-        )
+        said = f"objective {counts['name']}: {loss:,} of {slots:,} slots"
+        yield f"{said} ({100 * loss / max(slots, 1):.2f} %) have loss, in {which}"
     for name, source in found["sources"].items():
         if "view" in source:
             said = f"{printable(name)} is read through view {printable(source['view'])}"

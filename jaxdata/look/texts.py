@@ -8,7 +8,7 @@ so today does not matter.
 import json
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -246,7 +246,7 @@ def _steps_of(pieces: Sequence[Mapping[str, Any]], match: tuple[int, int]) -> li
 
 
 def locate(
-    decode: Callable[[Any], str], token_bytes: AnyArray, tokens: AnyArray, text: str
+    decode: Decode, token_bytes: AnyArray, tokens: AnyArray, text: str
 ) -> list[tuple[int, int]]:
     """The tokens `[first, stop)` of every occurrence of a text in a document, overlapping ones too.
 
@@ -276,9 +276,7 @@ def _places(whole: Any, part: Any) -> Iterator[int]:
         at = whole.find(part, at + 1)
 
 
-def _by_decoding(
-    decode: Callable[[Any], str], tokens: AnyArray, text: str, place: int
-) -> tuple[int, int]:
+def _by_decoding(decode: Decode, tokens: AnyArray, text: str, place: int) -> tuple[int, int]:
     """The tokens of an occurrence: the shortest prefix that has it, and what of it is needed."""
     every = range(len(tokens) + 1)
     stop = bisect_left(every, True, key=lambda n: decode(tokens[:n]).find(text, place) == place)

@@ -101,8 +101,9 @@ class Tracer:
             source, row = self.names[number], rows[at]
             if of is None or of == (source, document):
                 step, place = self.loader.step_of_row(row) or (None, None)
+                docs, stop = self.documents(source), start + length
                 piece = {
-                    **self._passage(source, document, start, start + length),
+                    **passage_of(docs, source, document, self._decode, start, stop),
                     "step": step,
                     "row_in_batch": place,
                     "row": row,
@@ -111,11 +112,6 @@ class Tracer:
                 }
                 pieces.append(piece)
         return pieces
-
-    def _passage(
-        self, source: str, document: int, start: int, stop: int | None = None
-    ) -> dict[str, Any]:
-        return passage_of(self.documents(source), source, document, self._decode, start, stop)
 
     def pieces(self, source: str, document: int) -> list[dict[str, Any]]:
         """All segments of a document in the run, in order of training."""
@@ -144,7 +140,7 @@ class Tracer:
         Its excerpt begins at a token; `matches` are kept with it, ranges of its `tokens`.
         """
         source = self.named(source)
-        passage = self._passage(source, document, start)
+        passage = passage_of(self.documents(source), source, document, self._decode, start)
         pieces = self.pieces(source, document)
         for piece in pieces:
             del piece["source"], piece["document"], piece["length"]

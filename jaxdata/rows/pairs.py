@@ -129,9 +129,7 @@ class PairDataset(KnownRows):
             found = [np.zeros((2, 1), np.int32)] * 2  # a token has no slot
         else:
             read = [docs[document] for docs in self._sides]
-            found = [
-                np.stack([each["tokens"], each["loss_mask"]]).astype(np.int32) for each in read
-            ]
+            found = [np.stack([one["tokens"], one["loss_mask"]]).astype(np.int32) for one in read]
         # Of each the tokens before the first with loss.
         prompts = [int(np.append(mask > 0, True).argmax()) for _, mask in found]
         one, other = (tokens[:prompt] for (tokens, _), prompt in zip(found, prompts, strict=True))

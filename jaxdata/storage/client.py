@@ -19,15 +19,8 @@ from urllib.parse import unquote
 
 from jaxdata.base.errors import DatasetError, InputError, log
 from jaxdata.base.threads import in_background, waited
-from jaxdata.storage.contract import (
-    BUCKETS,
-    WEB,
-    StorageError,
-    Truncated,
-    bucket_of,
-    public_url,
-    truncated,
-)
+from jaxdata.storage import contract
+from jaxdata.storage.contract import BUCKETS, WEB, StorageError, Truncated, bucket_of, public_url
 from jaxdata.storage.credentials import credentials_of, said_of_services, service_of, settings_of
 
 Ask = Callable[[], Awaitable[Any]]
@@ -109,13 +102,13 @@ def get(url: str, start: int = 0, stop: int | None = None, queue: Queue = "readi
             value = bytes(await _translated(got.bytes_async()))
         except Failed as error:
             if error.status == 416 and stop is not None:
-                raise truncated(public_url(url), stop) from None
+                raise contract.truncated(public_url(url), stop) from None
             if error.status not in _GONE:
                 raise
             return None
         facts = _facts(got.meta)
         if stop is not None and facts.size < stop:
-            raise truncated(public_url(url), stop)
+            raise contract.truncated(public_url(url), stop)
         if stop is not None and len(value) < stop - start:  # as some proxies cut answers
             raise Failed(f"{len(value):,} bytes came, not {stop - start:,}")
         return Found(facts, value)

@@ -168,10 +168,8 @@ def _balance(rows: Any, size: int, steps: int, hosts: int, microbatches: int) ->
         return f"not tested: a batch of {size} rows is not divisible by {parts}"
     if len(rows) < size:
         return f"not tested: {counted(len(rows), 'row')} are not one batch of {size}"
-    settings: dict[str, Any] = {"balance": "attention", "microbatches": microbatches}
-    group = [
-        Loader(rows, batch_size=size, shard=(host, hosts), **settings) for host in range(hosts)
-    ]
+    even: Any = {"batch_size": size, "balance": "attention", "microbatches": microbatches}
+    group = [Loader(rows, shard=(host, hosts), **even) for host in range(hosts)]
     whole = Loader(rows, batch_size=size)
     for step, batch, dealt in zip(range(steps), whole, joined(group), strict=False):
         if rows_of([batch]) != rows_of([dealt]):

@@ -246,7 +246,7 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
                 "itself, with num_workers of its own"
             )
         self._worker, self._torch_workers = worker, workers
-        self.become_copy(worker, workers)
+        self._become_copy(worker, workers)
 
     def __next__(self) -> Tensors:
         batch: Tensors = _received(super().__next__())

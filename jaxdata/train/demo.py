@@ -210,10 +210,8 @@ class Demo:
         scores = [r["bits_per_byte"] for r in records if "bits_per_byte" in r]
         if not (losses[-1] < losses[0] and scores[-1] < scores[0]):
             raise JaxdataError(f"{self.log}: the loss did not fall: {losses[0]} to {losses[-1]}")
-        return (
-            f"loss {losses[0]:.2f} → {losses[-1]:.2f}, "
-            f"validation {scores[0]:.2f} → {scores[-1]:.2f} bits per byte"
-        )
+        fell = f"loss {losses[0]:.2f} → {losses[-1]:.2f}"
+        return f"{fell}, validation {scores[0]:.2f} → {scores[-1]:.2f} bits per byte"
 
     def _prove(self) -> str:
         self._say_inside(f"{_PROOF_HOSTS} hosts make the {self.size.steps} batches again")

@@ -34,10 +34,8 @@ def prepare(
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     if cluster:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(
-            *cluster,
-            shutdown_timeout_seconds=60,  # how long others wait for a failed process
-        )
+        # The timeout is how long others wait for a failed process.
+        jax.distributed.initialize(*cluster, shutdown_timeout_seconds=60)
     try:
         jax.devices()
     except RuntimeError as error:

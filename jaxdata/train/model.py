@@ -86,9 +86,8 @@ def _attention(
     query, key, value = (
         (x_BxLxD @ layer[name]).reshape(heads) for name in ("query", "key", "value")
     )
-    out_BxLxNxH = jax.nn.dot_product_attention(
-        _rotate(query, angles), _rotate(key, angles), value, mask=mask
-    )
+    query, key = _rotate(query, angles), _rotate(key, angles)
+    out_BxLxNxH = jax.nn.dot_product_attention(query, key, value, mask=mask)
     return jnp.dot(out_BxLxNxH.reshape(batch, length, width), layer["output"])
 
 
@@ -189,16 +188,9 @@ def make_optimizer(settings: OptimizerSettings, steps: int) -> optax.GradientTra
         decay_steps=max(steps, settings.warmup_steps + 1),
         end_value=settings.learning_rate * settings.final_fraction,
     )
-    return optax.chain(
-        optax.clip_by_global_norm(settings.clip_norm),
-        optax.adamw(
-            rate,
-            b1=settings.beta1,
-            b2=settings.beta2,
-            weight_decay=settings.weight_decay,
-            mask=_matrices,
-        ),
-    )
+    b1, b2, decay = settings.beta1, settings.beta2, settings.weight_decay
+    adamw = optax.adamw(rate, b1=b1, b2=b2, weight_decay=decay, mask=_matrices)
+    return optax.chain(optax.clip_by_global_norm(settings.clip_norm), adamw)
 
 
 def _matrices(params: Any) -> Any:
@@ -235,16 +227,12 @@ def make_step(
             loss, targets = mean_loss(nats_BxL, batch["loss_mask"])
             return loss, (targets, nats_BxL)
 
-        (loss, (targets, nats_BxL)), gradients = jax.value_and_grad(loss_of, has_aux=True)(
-            state["params"]
-        )
+        with_gradients = jax.value_and_grad(loss_of, has_aux=True)
+        (loss, (targets, nats_BxL)), gradients = with_gradients(state["params"])
         updates, moments = optimizer.update(gradients, state["optimizer"], state["params"])
         params = optax.apply_updates(state["params"], updates)
-        metrics = {
-            "loss": loss,
-            "targets": targets,
-            "gradient_norm": jnp.asarray(optax.global_norm(gradients)),
-        }
+        norm = jnp.asarray(optax.global_norm(gradients))
+        metrics = {"loss": loss, "targets": targets, "gradient_norm": norm}
         if sources > 1 and "source" in batch:
             metrics["source_nats"], metrics["source_targets"] = sums_by_source(
                 batch["source"], batch["loss_mask"], nats_BxL, sources

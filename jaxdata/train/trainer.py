@@ -221,10 +221,8 @@ class Trainer:
         if not self._validation:
             return
         self._flush()
-        tokens = sum(
-            each.rows.table.total(len(each.rows)).trained_tokens
-            for each in self._validation.values()
-        )
+        rows = [loader.rows for loader in self._validation.values()]
+        tokens = sum(each.table.total(len(each)).trained_tokens for each in rows)
         self._say(f"scoring {tokens:,} tokens")
         scores = {}
         for name, loader in self._validation.items():
@@ -241,9 +239,8 @@ class Trainer:
             f"loss {score.loss:.4f} ({score.targets:,} tokens, {score.bytes:,} bytes)"
         )
         for name, each in several.items():
-            self._say(
-                f"  {name}: {each['bits_per_byte']:.4f} bits per byte, {each['val_loss']:.4f}"
-            )
+            said = f"{each['bits_per_byte']:.4f} bits per byte, {each['val_loss']:.4f}"
+            self._say(f"  {name}: {said}")
         self._restart_clock()
 
     def _save(self) -> None:
@@ -311,8 +308,7 @@ def _losses(metrics: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[
     nats = np.sum([np.asarray(each["source_nats"], float) for each in metrics], axis=0)
     targets = np.sum([np.asarray(each["source_targets"], int) for each in metrics], axis=0)
     found = zip(names, nats.tolist(), targets.tolist(), strict=True)
-    losses = {name: {"loss": sum_ / n, "targets": n} for name, sum_, n in found if n}
-    return {"losses": losses}
+    return {"losses": {name: {"loss": sum_ / n, "targets": n} for name, sum_, n in found if n}}
 
 
 class Interrupts:

@@ -49,7 +49,7 @@ def refusal(tmp_path: Path, text: str, overrides: dict[str, Any] | None = None) 
         ("dataset: d\namendments: [{epochs: {a: 2}}]", "at_row or at_step, one of them"),
         ("dataset: d\namendments: [{at_row: 4}]", "an amendment needs a change: curriculum, epoch"),
         ("dataset: d\nloader: {batch_size: [[0, 4, 5]]}", "]]: expected a whole number of"),
-        ("dataset: d\nloader: {batch_size: 1e12}", "batch_size=1000000000000: expected at most"),
+        ("dataset: d\nloader: {batch_size: 1e12}", "at most 16,777,216 rows"),
         ("dataset: d\nseed: " + "9" * 5000, "Exceeds the limit (4300 digits)"),
         ("dataset: " + "[" * 5000, "lists or mappings in each other deeper than 50"),
         ("dataset: " + "x" * 2**20, "1,048,585 characters; expected at most 1,048,576"),

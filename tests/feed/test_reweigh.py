@@ -92,14 +92,13 @@ def rest(loader: jaxdata.Loader) -> list[Any]:
 
 STEPS = st.lists(st.none() | st.lists(st.integers(0, 9), min_size=3, max_size=3), max_size=9)
 LEG = st.tuples(st.sampled_from([1, 3, 2]), st.sampled_from([0, 1, 3]), STEPS)
-LEGS = st.lists(LEG, min_size=1, max_size=4)
 
 
 TEN = [([1, 3, 2][k % 3], [0, 1, 3][k % 3], [[k, 9 - k, 1 + k % 3], None]) for k in range(10)]
 
 
 @settings(max_examples=5)
-@given(LEGS, st.integers(0, 3))
+@given(st.lists(LEG, min_size=1, max_size=4), st.integers(0, 3))
 @example(TEN, 1)
 @example([(1, 1, [[1, 9, 0], [1, 9, 0], [5, 0, 5]]), (3, 0, [[0, 0, 4]]), (2, 3, [None])], 1)
 def test_a_run_reweighed_and_killed_on_any_hosts_has_the_rows_it_logs(legs: Any, lost: int) -> None:

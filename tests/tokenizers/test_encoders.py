@@ -108,11 +108,10 @@ def test_fastokens_is_of_one_version_and_leaves_what_it_fails_on(monkeypatch: Pa
 
 
 EDGES = [0, 1, 0x7F, 0x80, 0xFF, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFE, 0x10FFFF]
-CODES = st.sampled_from(EDGES) | st.integers(0, 9)
 ANY_TEXTS = st.lists(st.text(st.sampled_from([*map(chr, EDGES), "a", "\ud800", "\udfff"])))
 
 
-@given(st.sets(CODES), ANY_TEXTS)
+@given(st.sets(st.sampled_from(EDGES) | st.integers(0, 9)), ANY_TEXTS)
 @checks(max_examples=40)
 def test_texts_with_a_code_point_of_a_set_are_found(codes: set[int], texts: list[str]) -> None:
     table = np.zeros(0x110000, bool)
@@ -263,10 +262,9 @@ def guard_of() -> tuple[choice.GuardedEncoder, mock.Mock]:
 
 
 SOME = ["", "one", "two words", "x" * 4_096, "y" * 4_097, "ab" * 5_000, "!", "a!", "?", "b?!"]
-BATCHES = st.lists(st.lists(st.sampled_from(SOME), max_size=9), max_size=4)
 
 
-@given(BATCHES, st.integers(1, 4))
+@given(st.lists(st.lists(st.sampled_from(SOME), max_size=9), max_size=4), st.integers(1, 4))
 @checks(max_examples=60)
 def test_texts_have_the_librarys_ids_and_some_are_compared_the_first_of_a_unit_among_them(
     batches: list[list[str]], one_in: int

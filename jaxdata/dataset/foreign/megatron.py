@@ -63,9 +63,8 @@ def _checked_end(path: Path, lengths: NDArray[Any], pointers: NDArray[Any], item
         if len(wrong):
             at = wrong[0]
             found = f"the byte pointer {pointers[part][at]} at sequence {start + at}"
-            raise contract.damaged(
-                path, found, f"{expected[at]}, the sum of the lengths before it, which are positive"
-            )
+            right = f"{expected[at]}, the sum of the lengths before it, which are positive"
+            raise contract.damaged(path, found, right)
         end = int(expected[-1] + sizes[-1])
     return end
 

@@ -142,9 +142,8 @@ def content_of(docs: KeptDocuments) -> SourceView:
         starts = np.asarray(view.starts(slice(None)))
         _, at, counts = np.unique(numbers, return_index=True, return_counts=True)
         numbers = numbers[starts == starts[at].repeat(counts)]
-    once = (
-        len(numbers) + len(view.column("dropped")) == total and (numbers[1:] != numbers[:-1]).all()
-    )
+    known = len(numbers) + len(view.column("dropped"))
+    once = known == total and (numbers[1:] != numbers[:-1]).all()
     return SourceView(
         documents=total,
         **{name: view.column(name).astype(np.int64) for name in _OF_DROPPED if view.has(name)},
@@ -261,9 +260,8 @@ def settled(view: SourceView, lengths: NDArray[np.uint32]) -> SourceView:
         view = _together(view, lost, np.multiply)
     masked = _of_kept(view, view.masked).merged(lengths)
     cut = cut.take(~whole)
-    return replace(
-        view, cut=cut, masked=outside(masked, lengths, cut) if len(cut.document) else masked
-    )
+    masked = outside(masked, lengths, cut) if len(cut.document) else masked
+    return replace(view, cut=cut, masked=masked)
 
 
 def _of_kept(view: SourceView, ranges: TokenRanges) -> TokenRanges:

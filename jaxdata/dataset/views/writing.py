@@ -182,9 +182,8 @@ def _columns(lengths: AnyArray, view: SourceView) -> dict[str, AnyArray]:
     if len(view.cut.document):  # pieces; where a document is listed again, so is each of its own
         own, times = np.unique(document, return_counts=True)
         left = pieces(own, lengths, view.cut)
-        left = left.take(
-            np.arange(len(left.document)).repeat(times[np.searchsorted(own, left.document)])
-        )
+        copies = times[np.searchsorted(own, left.document)]
+        left = left.take(np.arange(len(copies)).repeat(copies))
         given = {"document": left.document, "length": left.stop - left.start, "start": left.start}
     given |= {"dropped": view.dropped, "reason": view.reason}
     if (view.survivor_source >= 0).any():

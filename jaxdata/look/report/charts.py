@@ -304,9 +304,8 @@ def _draw_losses(run: RunCurves, panel: _Panel) -> None:
     panel = panel._replace(low=min(least + scores), high=max(mean + scores))
     panel.scale(ticks(panel.high, 4, begin=panel.low), "{:g}".format)
     if places:
-        upper, lower, line = (
-            panel.at(zip(places, each, strict=True)) for each in (most, least, mean)
-        )
+        curves = (zip(places, each, strict=True) for each in (most, least, mean))
+        upper, lower, line = map(panel.at, curves)
         panel.chart.area(upper, lower, "muted", 0.25)
         panel.chart.line(line, "muted", 1.4)
     if scores:
@@ -326,9 +325,8 @@ def _draw_shares(curves: ShareCurves, panel: _Panel) -> None:
         for first, stop, opacity in ((0, past, FULL), (past, len(above), PALE)):
             if stop > first:
                 edges = curves.tokens[first : stop + 1]
-                upper, lower = (
-                    panel.at(stairs(edges, each[first:stop].tolist())) for each in (above, below)
-                )
+                both = [stairs(edges, each[first:stop].tolist()) for each in (above, below)]
+                upper, lower = map(panel.at, both)
                 panel.chart.area(upper, lower, color_name(number), opacity)
         below = above
     lines = [100 * np.array(curves.asked[n]) for n in curves.names[:-1] if curves.asked.get(n)]

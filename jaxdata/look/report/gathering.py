@@ -364,8 +364,7 @@ def draw_batch(loader: Loader, decode: Decode | None, step: int) -> dict[str, An
             f"row {row:,} of the run: {counted(len(pieces), 'segment')}, {int(loss.sum()):,} of "
             f"{seq_len:,} slots have loss, {seq_len - filled:,} are padding"
         )
-        row_of = {"number": len(found), "segments": segments, "loss": with_loss, "says": says}
-        found.append(row_of)
+        found.append({"number": len(found), "segments": segments, "loss": with_loss, "says": says})
     return {
         "step": step,
         "steps": len(loader),

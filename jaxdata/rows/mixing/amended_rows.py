@@ -123,11 +123,8 @@ def _facts(part: Part, changes: Amendment) -> dict[str, Any]:
         "epochs": dict(part.recipe.epochs),
         "on_exhaustion": part.recipe.on_exhaustion,
     }
-    found = {
-        name: brief(fact, _MOST)
-        for name, fact in facts.items()
-        if getattr(changes, name) is not None
-    }
+    changed = [name for name in facts if getattr(changes, name) is not None]
+    found = {name: brief(facts[name], _MOST) for name in changed}
     sources = {
         name: [table.documents[0].fingerprint[:8], table.settings.facts()]
         for name, table in changes.tables.items()

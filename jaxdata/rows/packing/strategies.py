@@ -249,7 +249,5 @@ BEST_FIT = Strategy(
     mixed=_fitted_mixed,
 )
 
-STRATEGIES: dict[StrategyName, Strategy] = {
-    each.name: each for each in (PAD, CONCAT, CROP, BEST_FIT)
-}
+STRATEGIES: dict[StrategyName, Strategy] = {one.name: one for one in (PAD, CONCAT, CROP, BEST_FIT)}
 """by name, in the order of comparisons"""

@@ -22,14 +22,8 @@ from jaxdata.base.lazy import cached_property
 from jaxdata.base.ragged import AnyArray, AnyInts, ByteRanges, Ints
 from jaxdata.base.threads import pause
 from jaxdata.storage.client import refuse_fork
-from jaxdata.storage.pages.page_cache import (
-    COLUMN,
-    PAGE_BYTES,
-    PageCache,
-    Wanted,
-    key_of,
-    page_cache,
-)
+from jaxdata.storage.pages import page_cache
+from jaxdata.storage.pages.page_cache import PAGE_BYTES, PageCache, Wanted, key_of
 from jaxdata.storage.pages.read_counts import READS
 from jaxdata.storage.ranges import ExactRanges
 
@@ -99,7 +93,7 @@ class PagedFiles:
 
     @cached_property
     def _cache(self) -> PageCache | None:
-        return page_cache()
+        return page_cache.page_cache()
 
     def fit(self, need: int, room: int) -> bool:
         """Fetch pages only if what is open at a time, `need` bytes, has room; returns whether."""
@@ -266,7 +260,7 @@ def cached_column(
     Raises:
         DatasetError: they are not the bytes that were written.
     """
-    cache = page_cache()
+    cache = page_cache.page_cache()
     if cache is None or size > cache.most * _MOST:
         return None
 
@@ -281,7 +275,7 @@ def cached_column(
                 "or convert the source again"
             )
 
-    column = Wanted(f"{key_of(sha256)}/{COLUMN}", size, checked)
+    column = Wanted(f"{key_of(sha256)}/{page_cache.COLUMN}", size, checked)
     cache.label(sha256, label)
     while (found := cache.get([column.name])[0]) is None and not cache.refuses:
         if not cache.fetch(column):

@@ -64,9 +64,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-VOID = {"meta", "input", "br", "link", "img"}
-
-
 class Element:
     """An element of a page: its tag, its attributes, and what it holds."""
 
@@ -103,7 +100,7 @@ class Tree(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_startendtag(tag, attrs)
-        if tag not in VOID:
+        if tag not in {"meta", "input", "br", "link", "img"}:
             self.open.append(self.open[-1].children[-1])
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -325,7 +325,7 @@ def test_states_and_kept_orders_stay_the_same(tmp_path: Path) -> None:
     assert rows.table.identity() == order | given | {"data": {"documents": "8007c5c7"}}
     state = jaxdata.Loader(blended(tmp_path), batch_size=8).get_state()
     assert state["fingerprint"] == "02e43ab7bd52b053"
-    assert sorted([path.name.split(".")[0] for path in tmp_path.rglob("*.arrays")]) == [
+    assert sorted(path.name.split(".")[0] for path in tmp_path.rglob("*.arrays")) == [
         "megatron-08520e7618cc2314d686faf40c3ee767",
         "megatron-442ab5b6976611d957b8989251c100a6",
         "megatron-d7ba501805ced07358810650946c2442",

@@ -93,8 +93,7 @@ def test_what_is_decided_by_size(tokens: int, masked: bool, chunk_bytes: int, la
     assert found.block_bytes == (2**23 if chunk_bytes else None)
     unshuffled = resolved(docs, PackSettings.checked(seq_len=2048, shuffle=False))
     assert (unshuffled.chunk_bytes, unshuffled.lanes) == (0, 1)
-    asked = {"lanes": 4, "block_bytes": 2**22}
-    kept = resolved(docs, PackSettings.checked(seq_len=2048, **asked))
+    kept = resolved(docs, PackSettings.checked(seq_len=2048, lanes=4, block_bytes=2**22))
     assert (kept.chunk_bytes, kept.lanes, kept.block_bytes) == (chunk_bytes, 4, 2**22)
 
 

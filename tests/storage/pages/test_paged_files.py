@@ -256,7 +256,7 @@ def test_spills_of_pages_that_came_without_them_are_asked_for_or_lie_in_their_ow
 
 
 def test_without_a_cache_all_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paged_files, "page_cache", lambda: None)
+    monkeypatch.setattr(page_cache, "page_cache", lambda: None)
     files, bucket = by_page()
     given = [(3, 510, 520), (0, 210, 220)]
     files.prefetch(ranges(*given))

@@ -231,7 +231,9 @@ def test_sets_that_cannot_be_scored_are_named(sets: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"eval names one, all, other, and this trainer scores"):
         load_config(sets).scored_split  # noqa: B018
     opened, wrong = jaxdata.open_dataset(sets["dataset"]), {**sets, "eval": {"x": "val/bb"}}
-    with pytest.raises(ConfigError, match="eval names 'val/bb'; .* name one.*did you mean 'val/b'"):
+    with pytest.raises(
+        ConfigError, match=r"eval names 'val/bb'; .* name one.*did you mean 'val/b'"
+    ):
         unscored(load_config(wrong), opened)
     assert load_config({**sets, "eval": {"x": "val/b"}}).scored_split == "val/b"
 

@@ -72,7 +72,7 @@ def test_a_source_that_gives_other_records_is_refused() -> None:
 def test_a_generator_is_read_once() -> None:
     with pytest.raises(InputError, match=r"a generator can be read only once: use epochs=1"):
         stream((text for text in TEXTS), epochs=None)
-    made = stream((text for _ in count() for text in TEXTS))
+    made = stream(text for _ in count() for text in TEXTS)
     assert len(list(islice(made, 900))) == 900
     made.reset()
     with pytest.raises(InputError, match=r"a generator can be read only once: .* new stream"):

@@ -34,7 +34,7 @@ def test_pairs_become_documents_or_turns_of_one(
     assert (task.masked, task.keys) == (True, ("d",))
     record = {"d": [{"q": prompt, "a": answer} for prompt, answer in pairs]}
     reason = "an empty prompt or completion"
-    if several == "turns" and any([not (prompt and answer) for prompt, answer in pairs]):
+    if several == "turns" and any(not (prompt and answer) for prompt, answer in pairs):
         with pytest.raises(Dropped) as caught:
             task.prepare(record)
         assert caught.value.reason == reason

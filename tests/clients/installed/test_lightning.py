@@ -41,8 +41,8 @@ class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]
             self.seen.by_hand.append(by_hand(self.model, next(self.native)))
         if self.mean:
             mask = batch["loss_mask"]
-            costs = self.model.costs(*(batch[k] for k in ("inputs", "targets", "positions")),
-                                     batch["segment_ids"])  # fmt: skip
+            arrays = ("inputs", "targets", "positions", "segment_ids")
+            costs = self.model.costs(*map(batch.get, arrays))
             return costs[mask].mean()
         loss = rows.loss(self.logits(batch), batch)
         parts = loss.detach().clone()

@@ -24,7 +24,7 @@ from jaxdata.torch.loader import Loader, shard_of
 _NOT_ASKED = ("repeats", "by hand", "nats", "weights")
 """checks that are not made before it trains: many losses, and such as may be meant otherwise"""
 OWN_ORDER = "a loader has its own order"
-OWN_MASKS = "which targets have loss is in the loader's rows: convert the texts with their masks"
+_OWN_MASKS = "which targets have loss is in the loader's rows: convert the texts with their masks"
 OWN_ROWS = "the loader's rows are packed, and reach the model as they are"
 _WRONG = {
     "auto_find_batch_size": "the loader has its own batch_size",
@@ -44,7 +44,7 @@ _WRONG = {
         "no row of a loader is cut, and these are longer: set max_length=None, and the length with "
         "pack(seq_len=…)"
     ),
-    **dict.fromkeys(("completion_only_loss", "assistant_only_loss"), OWN_MASKS),
+    **dict.fromkeys(("completion_only_loss", "assistant_only_loss"), _OWN_MASKS),
 }
 """arguments that change nothing with a loader, or something else than they say"""
 

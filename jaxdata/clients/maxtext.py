@@ -175,9 +175,10 @@ def check(run: Config, config: Any, has_step: bool) -> None:
             "(per_device_batch_size * devices * gradient_accumulation_steps): change one of them, "
             "or remove loader.batch_size"
         )
-    for name, (wanted, why) in _REFUSED.items():
-        given, fine = {name: getattr(config, name, wanted)}, {name: (wanted,)}
-        agreement.refuse(given.get, {name: why}, "of MaxText with a run of jaxdata", fine)
+    wrong = {name: why for name, (_, why) in _REFUSED.items()}
+    fine = {name: (wanted,) for name, (wanted, _) in _REFUSED.items()}
+    given = {name: getattr(config, name, wanted) for name, (wanted, _) in _REFUSED.items()}
+    agreement.refuse(given.get, wrong, "of MaxText with a run of jaxdata", fine)
     for name in _STATELESS:
         if getattr(config, name, False):
             if not has_step:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import cache, lru_cache, partial
+from itertools import chain, pairwise
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -132,7 +133,17 @@ def look(url: str) -> Facts | None:
 
 
 def listed(prefix: str) -> Iterator[tuple[str, Facts]]:
-    """The URLs that begin with a prefix, with their facts, in order."""
+    """The URLs that begin with a prefix, with their facts, in order.
+
+    Consoles and Spark mark a folder by an empty object `folder/`, which obstore calls `folder`:
+    such an object is left out where others are below it.
+    """
+    for (url, facts), (following, _) in pairwise(chain(_every(prefix), [("", None)])):
+        if facts and (facts.size or not following.startswith(f"{url}/")):
+            yield url, facts
+
+
+def _every(prefix: str) -> Iterator[tuple[str, Facts]]:
     if prefix.startswith(WEB):
         raise InputError(
             f"{public_url(prefix)}: a web server lists no files; give the URL of each, or a list "

@@ -91,6 +91,15 @@ def test_fail_stops_at_the_first_bad_record(tmp_path: Path) -> None:
     assert tree(out) == tree(tmp_path / "direct")
 
 
+def test_fail_stops_at_a_record_that_was_set_aside_before(tmp_path: Path) -> None:
+    out, lines = tmp_path / "out", [b"{", *records(*map(str, range(50)))]
+    source = write_lines(tmp_path / "a.jsonl", lines)
+    here.interrupted(source, out, 2, unit_bytes=100)
+    with pytest.raises(InputError, match=r"a\.jsonl:1: not JSON\. Fix the record, or"):
+        run(source, out, on_error="fail", unit_bytes=100)
+    assert run(source, out, unit_bytes=100).quarantined == {"not JSON": 1}
+
+
 def test_nothing_to_convert_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     keyless = write_lines(tmp_path / "b.jsonl", [b'{"body": "x", "url": "y"}'] * 3)
@@ -212,6 +221,9 @@ def fails(record):
 def helper(record):
     return {"text": 1 / (record["n"] - 3)}
 
+def first_key(record):
+    return {"text": [*record][0]}
+
 def wrong(record):
     return "text"
 """
@@ -244,6 +256,10 @@ def test_a_transform_makes_none_one_or_many(module: Path, tmp_path: Path) -> Non
     pq.write_table(pa.table({"text": ["x"], "n": [5], "raw": [b"\xff"]}), tmp_path / "a.parquet")
     run(tmp_path / "a.parquet", tmp_path / "table", transform="my_cleaning:upper")
     assert decoded(tmp_path / "table") == ["X"]
+    (tmp_path / "a.txt").write_text("whole")
+    several = {"transform": "my_cleaning:first_key", "text_key": "text,body"}
+    run(tmp_path / "a.txt", tmp_path / "file", **several)
+    assert decoded(tmp_path / "file") == ["text"], "the text of a file is the first of several keys"
 
 
 def test_a_transform_that_fails_says_where_and_how(module: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ And inputs that change between a kill and the resume, or under a conversion.
 import errno
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from hypothesis import given, settings, strategies as st
 
 from jaxdata import DatasetError, InputError, open_dataset
 from jaxdata.converter import conversion_run
+from jaxdata.dataset import lease
 from jaxdata.dataset.index import ShardWriter
 from jaxdata.dataset.manifest import MANIFEST
 from jaxdata.dataset.verify import verify
+from jaxdata.storage import open_store
 from tests.converter import here
 from tests.converter.here import decoded, interrupted, objects, records, run, tree, write_lines
 
@@ -177,6 +180,16 @@ def test_a_source_is_converted_by_one_at_a_time_and_others_land_beside_it(tmp_pa
 
     run(one, out, progress=again, **ratio)
     assert here.manifest(out)["sources"].keys() == {"train/web", "val/web", "train/other"}
+
+
+def test_a_first_manifest_waits_for_what_another_writes(tmp_path: Path, monkeypatch: Any) -> None:
+    one, out = write_lines(tmp_path / "a.jsonl", records("a")), tmp_path / "out"
+    with ExitStack() as theirs:
+        events = [lambda: theirs.enter_context(lease.leased(open_store(out), [""]))]
+        monkeypatch.setattr(lease.time, "sleep", lambda _: theirs.close())
+        run(one, out, progress=lambda done, total: done == total and events.pop()())
+    assert decoded(out) == ["a"]
+    assert not events
 
 
 def test_what_another_published_is_never_changed(tmp_path: Path) -> None:

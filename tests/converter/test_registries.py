@@ -73,7 +73,7 @@ def test_a_task_is_a_registered_class(tmp_path: Path, monkeypatch: pytest.Monkey
     path = write_lines(tmp_path / "a.jsonl", records("one two", "incomprehensible", "three"))
     chosen = ("--task=toy", "--set", "shout=true", "--set", r"mark=\t")
     given = (*CONVERT, path, "--output", tmp_path / "out", *chosen)
-    command(*given)
+    assert "dropped 1 record (1 no document in it)" in command(*given).stdout
     assert decoded(tmp_path / "out") == ["\tONE", "\tTWO", "\tTHREE"]
     parameters = manifest(tmp_path / "out")["sources"]["train/web"]["parameters"]
     assert {"task": "toy", "shout": True, "mark": "\t"}.items() <= parameters.items()

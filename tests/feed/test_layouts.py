@@ -198,8 +198,9 @@ def test_every_way_of_delivery_keeps_the_structure() -> None:
 
 
 def test_leaves_are_named_by_their_paths_and_others_refused() -> None:
-    found = layouts.leaves({"x": (1, [2]), "y": Example(3, 4)})
-    assert found == {"x.0": 1, "x.1.0": 2, "y.0": 3, "y.1": 4}
+    batch = {"x": (1, [2]), "y": Example(3, 4)}
+    assert layouts.map_leaves(lambda _, leaf: leaf, batch) == batch, "lists stay lists"
+    assert layouts.leaves(batch) == {"x.0": 1, "x.1.0": 2, "y.0": 3, "y.1": 4}
     assert layouts.leaves(7) == {"": 7}
     with pytest.raises(InputError, match=r"the layout put a set into a batch: expected arrays and"):
         batches(jaxdata.torch.Loader, layout=lambda _: {1, 2})

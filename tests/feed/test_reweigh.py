@@ -333,14 +333,15 @@ def test_equal_states_go_on_however_often() -> None:
 
 @pytest.mark.parametrize("odd", [0, 2])
 def test_every_process_is_told_what_differs(odd: int) -> None:
-    given = [state(7 if number == odd else 0) for number in range(3)]
-    for number, said in enumerate(met(boards(3), given)):
+    several, given = boards(3), [state(7 if number == odd else 0) for number in range(3)]
+    for number, said in enumerate(met(several, given)):
         assert "would train on different rows, compared at the first batch:" in said
         assert "give all of them the same dataset, config and state" in said
         own = 7 if number == odd else 0
         assert f"seed in process {number} (here): {own}, in process " in said
         assert f": {7 - own}\n" in said
         assert "next_row" not in said
+    assert several[odd].add("told", 0) == 3, "nobody is waited for who has been told"
 
 
 def test_another_that_is_at_other_rows_for_a_moment_is_waited_for(monkeypatch: Any) -> None:

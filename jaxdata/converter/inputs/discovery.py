@@ -207,7 +207,9 @@ class Search:
             found = {
                 self._readable(url): facts
                 for url, facts in client.listed(prefix)
-                if url[-1] != "/" and matches(url.split("/"), given.split("/"))
+                # An empty object may mark a folder.
+                if matches(url.split("/"), given.split("/"))
+                and (facts.size or is_readable(url, self.texts))
             }
             if not found:
                 raise InputError(f"{given}: no object matches this glob")

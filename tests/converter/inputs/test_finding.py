@@ -56,6 +56,7 @@ NO_INPUTS = [
     ("pipe.jsonl", r"pipe\.jsonl is a device or a pipe; expected a file or folder"),
     ("ds", "ds is a dataset of jaxdata, not text: give the files that it was made of"),
     ("both", "both contains several splits of a Hugging Face dataset; give the folder of one"),
+    ("odd", r"the name of '\\udcff\.jsonl' is not UTF-8; rename the file"),
     ("cut", r"cut is not whole as save_to_disk wrote it \(KeyError\('data\.arrow'\)\)"),
 ]
 
@@ -71,6 +72,7 @@ def test_what_is_no_input_says_so(
         os.mkfifo("pipe.jsonl")
         write_dataset("ds", {"train/web": [[1, 0]]})
         write(tmp_path / "both/dataset_dict.json")
+        write(tmp_path / "odd" / os.fsdecode(b"\xff.jsonl"))
         write(tmp_path / "cut/dataset_info.json")
         write(tmp_path / "cut/state.json", '{"_data_files": [{"filename": "x/data.arrow"}]}')
     with pytest.raises(InputError, match=says):

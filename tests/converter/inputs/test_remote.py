@@ -70,8 +70,10 @@ def test_what_a_url_or_a_list_in_a_bucket_stands_for(bucket: BucketServer, tmp_p
     write(tmp_path / "raw", "a.jsonl", "sub/b.jsonl.gz", "c.jsonl.zst", "d.txt")
     write(tmp_path / "raw", ".x/e.txt", "sub/f.pdf")
     copy_tree(tmp_path / "raw", "s3://bkt/raw")
+    for folder in ("raw", "raw/sub", "raw/empty", "raw/table.parquet", "raw/table.parquet/.x"):
+        bucket.write(f"bkt/{folder}/", b"")  # as consoles and Spark mark folders
     three = ["raw/a.jsonl", "raw/sub/b.jsonl.gz", "raw/c.jsonl.z*"]
-    for names in (["raw"], ["raw/"], ["raw/**/*.jsonl*"], three):
+    for names in (["raw"], ["raw/"], ["raw/**/*.jsonl*"], ["raw/*.*"], ["raw/[a-e]*"], three):
         local = find_inputs([str(tmp_path / one) for one in names])
         remote = find_inputs([f"s3://bkt/{one}" for one in names])
         assert [file[1:5] for file in remote] == [file[1:5] for file in local]

@@ -52,6 +52,7 @@ def test_they_are_every_source_once_in_the_order_of_names_and_documents(path: Pa
     assert firsts(rows.repeat(2)) == own * 2
     cropped = evaluated(path, None, strategy="crop").table.identity()
     assert cropped == rows.table.identity(), "no token is left out of the measure"
+    assert evaluated(path, None, strategy="pad").table.identity() != cropped
     for wrong in (0, float("nan"), float("inf"), True):
         with pytest.raises(InputError, match=r"eval_tokens=.*: expected a number"):
             evaluated(path, wrong)

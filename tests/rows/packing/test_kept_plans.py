@@ -74,6 +74,22 @@ def test_a_plan_that_does_not_add_up_is_made_again(dataset: Path, name: str) -> 
     assert (rows_of(dataset).plan, plan.read_bytes()) == (rows, content)
 
 
+def test_chunks_are_kept_and_cut_again_where_they_do_not_ascend(
+    dataset: Path, monkeypatch: Patch
+) -> None:
+    def packed() -> Any:
+        return jaxdata.pack(documents_of(dataset), seq_len=64, chunk_bytes=1_000)
+
+    rows, found = packed().plan, {path: path.read_bytes() for path in plans(dataset)}
+    (chunks,) = [path for path, content in found.items() if np.load(io.BytesIO(content)).ndim == 1]
+    with monkeypatch.context() as patch:
+        patch.setattr(ConvertedDocuments, "page_ends", pytest.fail)
+        assert packed().plan == rows
+    edit_table(chunks, lambda starts: starts.__setitem__(2, starts[1]))
+    assert chunks.read_bytes() != found[chunks]
+    assert (packed().plan, chunks.read_bytes()) == (rows, found[chunks])
+
+
 def test_a_block_that_was_planned_otherwise_is_named(dataset: Path) -> None:
     """One row more than there are adds up, until the block is used."""
     rows_of(dataset)

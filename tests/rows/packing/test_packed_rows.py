@@ -135,8 +135,7 @@ def test_every_target_is_trained_once_by_rows_within_their_measure(case: Case, e
         assert row, "no row is empty"
         multiple = asked.get("multiple", 1)
         assert sum(-(-piece.slots // multiple) * multiple for piece in row) <= asked["seq_len"]
-        if asked["strategy"] != "concat":
-            assert len(row) <= (asked.get("max_segments") or asked["seq_len"])
+        assert len(row) <= (asked.get("max_segments") or asked["seq_len"])
         for piece in row:
             times.update((piece.document, token) for token in targets_of(piece, lengths))
     every = {(n, token) for n, length in enumerate(lengths) for token in range(1, length)}

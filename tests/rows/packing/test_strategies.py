@@ -216,6 +216,22 @@ def test_plans_stay_the_same(digest: str) -> None:
     assert content.hexdigest()[:16] == digest
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_numbers_beyond_32_bits_are_planned_like_smaller_ones(strategy: str) -> None:
+    lengths, seq_len = np.array([2**31 + 5, 0, 3, 2**26, 2**33 - 1]), 2**26
+    settings = PackSettings.checked(seq_len=seq_len, strategy=strategy)
+    (packed,) = pack_blocks(lengths, np.array([0, len(lengths)]), settings)
+    plan = packed.plan()
+    rows = np.repeat(np.arange(plan.rows), np.diff(plan.row_starts))
+    assert plan.slots.min() > 0
+    assert np.bincount(rows, plan.slots).max() <= seq_len
+    assert (plan.start + plan.slots <= lengths[plan.document]).all()
+    targets = np.minimum(plan.start + plan.slots, lengths[plan.document] - 1) - plan.start
+    assert packed.size.trained == targets.sum()
+    if STRATEGIES[strategy].keeps_all:
+        assert targets.sum() == np.maximum(lengths - 1, 0).sum()
+
+
 @pytest.mark.parametrize("strategy", ["best_fit", "crop"])
 def test_rows_are_mixed_and_full(strategy: str) -> None:
     lengths = np.clip(np.random.default_rng(0).lognormal(6, 1, 8_000), 8, 20_000).astype(np.int64)

@@ -67,8 +67,13 @@ class Entry(NamedTuple):
     etag: str
 
 
+_MARK = "%marker"
+
+
 class Objects:
     """Objects as files, whose names begin with that of their bucket; what others change is seen.
+
+    An object may mark a folder: its name ends with "/".
 
     Args:
         folder: where they are; None for one that is gone in the end.
@@ -80,9 +85,12 @@ class Objects:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._etags, self._last = dict[tuple[str, int], str](), 0
 
+    def _path(self, name: str) -> Path:
+        return self._folder / (name + _MARK if name.endswith("/") else name)
+
     def stat(self, name: str) -> Entry | None:
         """What is known of an object; None if there is none."""
-        path = self._folder / name
+        path = self._path(name)
         if ".." in name.split("/") or not path.is_file():
             return None
         generation, size = path.stat().st_mtime_ns, path.stat().st_size
@@ -93,12 +101,12 @@ class Objects:
 
     def read(self, name: str, start: int, stop: int) -> bytes:
         """Some of its bytes."""
-        with (self._folder / name).open("rb") as file:
+        with self._path(name).open("rb") as file:
             return os.pread(file.fileno(), stop - start, start)
 
     def write(self, name: str, data: bytes) -> Entry:
         """Write an object over whatever had its name, with a generation larger than all before."""
-        self._last, path = max(self._last + 1, time.time_ns()), self._folder / name
+        self._last, path = max(self._last + 1, time.time_ns()), self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
             file.write(data)
@@ -108,12 +116,12 @@ class Objects:
 
     def delete(self, name: str) -> None:
         """Remove an object, if there is one."""
-        (self._folder / name).unlink(missing_ok=True)
+        self._path(name).unlink(missing_ok=True)
 
     def names(self, prefix: str = "") -> list[str]:
         """Names of all objects that begin with `prefix`, in order."""
         files = (file for file in self._folder.glob("*/**/*") if file.is_file())
-        found = (file.relative_to(self._folder).as_posix() for file in files)
+        found = (file.relative_to(self._folder).as_posix().removesuffix(_MARK) for file in files)
         return sorted(name for name in found if name.startswith(prefix))
 
 

@@ -32,29 +32,29 @@ def refusal(tmp_path: Path, text: str, overrides: dict[str, Any] | None = None) 
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("dataset: d\n\nseq_len: 3", "'seq_len'; did you mean 'pack.seq_len'? {at} line 3)"),
-        ("dataset: d\nzebra: 3", "known fields: dataset, sources, generations, tokenizer, seed,"),
-        ("dataset: d\npack:\n  seq_len: many", "pack.seq_len='many': expected a whole number {at}"),
-        ("dataset: 4\nseed: x", "dataset=4: expected a text {at} line 1)\nseed="),
-        ("dataset: d\npack: {overlap: -1}", "pack.overlap=-1: expected at least 0 {at} line 2)"),
-        ("dataset: d\ncurriculum: []", "curriculum=[]: List should have at least 1 item"),
-        ("seed: 4", "dataset is missing: it is required"),
-        ("dataset: d\ndataset: e", "dataset is given twice, in lines 1 and 2: keep one"),
-        ("dataset: [", "is not YAML"),
-        ("dataset: d\ncurriculum:\n- mix: {a: 1}\n- mix: {b: 1}", "phase 0 needs a budget"),
-        ("dataset: d\ncurriculum:\n- mix: by feel", "curriculum.0.mix: weights 'by feel': expecte"),
-        ("dataset: d\namendments: [{epochs: {a: 2}}]", "at_row or at_step, one of them"),
-        ("dataset: d\namendments: [{at_row: 4}]", "an amendment needs a change: curriculum, epoch"),
-        ("dataset: d\nloader: {batch_size: [[0, 4, 5]]}", "]]: expected a whole number of"),
-        ("dataset: d\nloader: {batch_size: 1e12}", "at most 16,777,216 rows"),
-        ("dataset: d\nseed: " + "9" * 5000, "Exceeds the limit (4300 digits)"),
-        ("dataset: " + "[" * 5000, "lists or mappings in each other deeper than 50"),
-        ("dataset: " + "x" * 2**20, "1,048,585 characters; expected at most 1,048,576"),
-    ],
-)
+ERRORS: list[Any] = [
+    ("dataset: d\n\nseq_len: 3", "'seq_len'; did you mean 'pack.seq_len'? {at} line 3)"),
+    ("dataset: d\nzebra: 3", "known fields: dataset, sources, generations, tokenizer, seed,"),
+    ("dataset: d\npack:\n  seq_len: many", "pack.seq_len='many': expected a whole number {at}"),
+    ("dataset: 4\nseed: x", "dataset=4: expected a text {at} line 1)\nseed="),
+    ("dataset: d\npack: {overlap: -1}", "pack.overlap=-1: expected at least 0 {at} line 2)"),
+    ("dataset: d\ncurriculum: []", "curriculum=[]: List should have at least 1 item"),
+    ("seed: 4", "dataset is missing: it is required"),
+    ("dataset: d\ndataset: e", "dataset is given twice, in lines 1 and 2: keep one"),
+    ("dataset: [", "is not YAML"),
+    ("dataset: d\ncurriculum:\n- mix: {a: 1}\n- mix: {b: 1}", "phase 0 needs a budget"),
+    ("dataset: d\ncurriculum:\n- mix: by feel", "curriculum.0.mix: weights 'by feel': expecte"),
+    ("dataset: d\namendments: [{epochs: {a: 2}}]", "at_row or at_step, one of them"),
+    ("dataset: d\namendments: [{at_row: 4}]", "an amendment needs a change: curriculum, epoch"),
+    ("dataset: d\nloader: {batch_size: [[0, 4, 5]]}", "]]: expected a whole number of"),
+    ("dataset: d\nloader: {batch_size: 1e12}", "at most 16,777,216 rows"),
+    ("dataset: d\nseed: " + "9" * 5000, "Exceeds the limit (4300 digits)"),
+    ("dataset: " + "[" * 5000, "lists or mappings in each other deeper than 50"),
+    ("dataset: " + "x" * 2**20, "1,048,585 characters; expected at most 1,048,576"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), ERRORS)
 def test_errors_say_what_was_given_and_expected(tmp_path: Path, text: str, expected: str) -> None:
     assert expected.format(at=f"({tmp_path / 'config.yaml'},") in refusal(tmp_path, text)
 

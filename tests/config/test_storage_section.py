@@ -70,17 +70,17 @@ SECRET = "'secret_access_key' is a secret, and a config holds none. For s3://, s
 SECRET += "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or name a profile"
 
 
-@pytest.mark.parametrize(
-    ("storage", "message"),
-    [
-        ("s3: {secret_access_key: hush}", f"storage.s3: {SECRET}"),
-        ("s3: {AWS_SESSION_TOKEN: hush}", "storage.s3: 'AWS_SESSION_TOKEN' is a secret"),
-        ("access_key_id: hush", "storage: 'access_key_id' is a secret"),
-        ("s3: {endpoint: 'http://me:hush@host'}", "write the URL without what is before the @"),
-        ("s3: {endpoint: minio}", "storage.s3.endpoint: expected the URL of a service, like"),
-        ("s3: {profile: a, anonymous: true}", "storage.s3: profile and anonymous exclude each"),
-    ],
-)
+REFUSED: list[Any] = [
+    ("s3: {secret_access_key: hush}", f"storage.s3: {SECRET}"),
+    ("s3: {AWS_SESSION_TOKEN: hush}", "storage.s3: 'AWS_SESSION_TOKEN' is a secret"),
+    ("access_key_id: hush", "storage: 'access_key_id' is a secret"),
+    ("s3: {endpoint: 'http://me:hush@host'}", "write the URL without what is before the @"),
+    ("s3: {endpoint: minio}", "storage.s3.endpoint: expected the URL of a service, like"),
+    ("s3: {profile: a, anonymous: true}", "storage.s3: profile and anonymous exclude each"),
+]
+
+
+@pytest.mark.parametrize(("storage", "message"), REFUSED)
 def test_what_is_refused(storage: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(f"dataset: d\nstorage: {{{storage}}}\n")

@@ -129,15 +129,15 @@ def delete(output: Path) -> None:
     assert {one["command"] for one in read_history(open_store(output))[1:]} == {"delete_documents"}
 
 
-@pytest.mark.parametrize(
-    ("begin", "command", "every", "least"),
-    [
-        (a_view, remove, 3, 20),
-        (pairs, delete, 97, 200),
-        pytest.param(pairs, delete, 1, 200, marks=pytest.mark.exhaustive),
-        pytest.param(a_dataset, deduplicate, 1, 50, marks=pytest.mark.exhaustive),
-    ],
-)
+COMMANDS: list[Any] = [
+    (a_view, remove, 3, 20),
+    (pairs, delete, 97, 200),
+    pytest.param(pairs, delete, 1, 200, marks=pytest.mark.exhaustive),
+    pytest.param(a_dataset, deduplicate, 1, 50, marks=pytest.mark.exhaustive),
+]
+
+
+@pytest.mark.parametrize(("begin", "command", "every", "least"), COMMANDS)
 def test_a_command_killed_at_any_change_does_the_rest_when_it_is_run_again(
     lives: Lives, tmp_path: Path, begin: Callable[[Path], None], command: Callable[[Path], None],
     every: int, least: int,

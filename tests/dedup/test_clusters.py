@@ -93,13 +93,13 @@ PIECES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("prefer", "of", "exact", "ngram"),
-    [
-        *[("first", "words", "whitespace", 5), ("longest", "words", "letters", 5)],
-        *[("first", "bytes", "none", 20), ("longest", "ids", "none", 20)],
-    ],
-)
+SEARCHES: list[Any] = [
+    *[("first", "words", "whitespace", 5), ("longest", "words", "letters", 5)],
+    *[("first", "bytes", "none", 20), ("longest", "ids", "none", 20)],
+]
+
+
+@pytest.mark.parametrize(("prefer", "of", "exact", "ngram"), SEARCHES)
 def test_clusters_and_who_stays_are_those_of_brute_force(
     tmp_path: Path, prefer: str, of: str, exact: Any, ngram: int
 ) -> None:

@@ -168,16 +168,16 @@ def test_hosts_micro_batches_and_data_shards_have_equal_work(made: dict[str, Any
 ROWS = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([9] * 40)), seq_len=32)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"balance": "tokens"}, "balance='tokens': expected 'attention', or {'attention': window}"),
-        ({"balance": {"attention": 0}}, "balance={'attention': 0}: expected 'attention', or"),
-        ({"microbatches": 0}, "microbatches=0: expected at least 1"),
-        ({"microbatches": 3, "shard": (0, 2)}, "the 4 rows that each of 2 parts has of batch"),
-        ({"balance": "attention", "rows": ROWS[:8]}, "segments of rows, which are not known"),
-    ],
-)
+REFUSED: list[Any] = [
+    ({"balance": "tokens"}, "balance='tokens': expected 'attention', or {'attention': window}"),
+    ({"balance": {"attention": 0}}, "balance={'attention': 0}: expected 'attention', or"),
+    ({"microbatches": 0}, "microbatches=0: expected at least 1"),
+    ({"microbatches": 3, "shard": (0, 2)}, "the 4 rows that each of 2 parts has of batch"),
+    ({"balance": "attention", "rows": ROWS[:8]}, "segments of rows, which are not known"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED)
 def test_what_cannot_be_balanced_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         jaxdata.Loader(given.pop("rows", ROWS), batch_size=8, **given)

@@ -142,24 +142,24 @@ NAMES = "expected one of 'jaxdata', 'maxtext', 'hf',"
 ABSENT = f"{__file__} has no function "
 
 
-@pytest.mark.parametrize(
-    ("call", "given_", "message"),
-    [
-        *((check_named, wrong, NAMES) for wrong in ("t5", 3, {}, "a.:b", {3: {}})),
-        (check_named, {"hf": {}, "maxtext": {}}, NAMES),
-        (layout, {"hf": {"mask": True}}, MENU),
-        (layout, {"megatron": ["cu_seqlens"]}, MENU),
-        (layout, {"hf": {"cu_seqlens": 1}}, MENU),
-        (layout, {"maxtext": {"cu_seqlens": True}}, "it has no options; expected {name:"),
-        (layout, "no_such_module:f", "ModuleNotFoundError: No module named 'no_such_module'"),
-        (layout, f"{HERE}:absent", f"layout='{HERE}:absent': {ABSENT}'absent'"),
-        (layout, f"{HERE}:HERE", f"layout='{HERE}:HERE': {ABSENT}'HERE'"),
-        (LAYOUTS["megatron"], PAIR, "lack inputs, loss_mask, positions, "),
-        (LAYOUTS["maxtext"], PAIR, "for preference pairs layout='hf', which gives TRL's"),
-        (LAYOUTS["hf"], ALONG, "positions of these rows run along the row: pack with"),
-        (LAYOUTS["hf"], {"inputs": 0}, "rows here lack loss_mask, positions, segment_ids,"),
-    ],
-)
+REFUSED: list[Any] = [
+    *((check_named, wrong, NAMES) for wrong in ("t5", 3, {}, "a.:b", {3: {}})),
+    (check_named, {"hf": {}, "maxtext": {}}, NAMES),
+    (layout, {"hf": {"mask": True}}, MENU),
+    (layout, {"megatron": ["cu_seqlens"]}, MENU),
+    (layout, {"hf": {"cu_seqlens": 1}}, MENU),
+    (layout, {"maxtext": {"cu_seqlens": True}}, "it has no options; expected {name:"),
+    (layout, "no_such_module:f", "ModuleNotFoundError: No module named 'no_such_module'"),
+    (layout, f"{HERE}:absent", f"layout='{HERE}:absent': {ABSENT}'absent'"),
+    (layout, f"{HERE}:HERE", f"layout='{HERE}:HERE': {ABSENT}'HERE'"),
+    (LAYOUTS["megatron"], PAIR, "lack inputs, loss_mask, positions, "),
+    (LAYOUTS["maxtext"], PAIR, "for preference pairs layout='hf', which gives TRL's"),
+    (LAYOUTS["hf"], ALONG, "positions of these rows run along the row: pack with"),
+    (LAYOUTS["hf"], {"inputs": 0}, "rows here lack loss_mask, positions, segment_ids,"),
+]
+
+
+@pytest.mark.parametrize(("call", "given_", "message"), REFUSED)
 def test_what_is_no_layout_or_no_batch_for_it_is_refused(
     call: Any, given_: Any, message: str
 ) -> None:

@@ -171,16 +171,16 @@ def test_it_is_an_amendment_like_any_other() -> None:
         loaders(1)[0].set_state(loader.get_state())
 
 
-@pytest.mark.parametrize(
-    ("rows", "weights", "says"),
-    [
-        (MIXED, {"wep": 1}, "the weights name 'wep', not one of the sources 'web', 'code', 'b"),
-        (MIXED, [0.5, 0.5], "weights [0.5, 0.5]: expected a number for each source by name"),
-        (ROWS["web"], {"web": 1}, "these rows cannot be reweighed: given a PackedDataset, expect"),
-        (MIXED.map(dict), {"web": 1}, "expected rows as jaxdata.mix returns them, not transfor"),
-        (STRICT, {"books": 1}, "source 'books': demanded 42 rows"),
-    ],
-)
+REFUSED: list[Any] = [
+    (MIXED, {"wep": 1}, "the weights name 'wep', not one of the sources 'web', 'code', 'b"),
+    (MIXED, [0.5, 0.5], "weights [0.5, 0.5]: expected a number for each source by name"),
+    (ROWS["web"], {"web": 1}, "these rows cannot be reweighed: given a PackedDataset, expect"),
+    (MIXED.map(dict), {"web": 1}, "expected rows as jaxdata.mix returns them, not transfor"),
+    (STRICT, {"books": 1}, "source 'books': demanded 42 rows"),
+]
+
+
+@pytest.mark.parametrize(("rows", "weights", "says"), REFUSED)
 def test_what_cannot_be_reweighed_is_refused(rows: Any, weights: Any, says: str) -> None:
     one = jaxdata.Loader(rows, batch_size=6)
     batches, state = [next(one)], one.get_state()

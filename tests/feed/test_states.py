@@ -69,26 +69,26 @@ def test_a_field_is_taken_or_named(name: str, value: Any) -> None:
         assert said(state).startswith(f"the loader state makes no sense: {name}")
 
 
-@pytest.mark.parametrize(
-    ("state", "message"),
-    [
-        (None, "is not a loader state but a NoneType"),
-        ([("version", 1)], "is not a loader state but a list"),
-        ({}, "this is not a loader state: it lacks 'fingerprint', it lacks 'version'"),
-        ({**GOOD, "row": 3}, "this is not a loader state: it has 'row', which no loader state"),
-        ({**GOOD, 5: 3}, "this is not a loader state, which is plain JSON: Dict key must be str"),
-        *(
-            ({**GOOD, "run": {"a": value}}, "which is plain JSON: ")
-            for value in (2**64, b"x", "\ud800", json.loads("[" * 900 + "]" * 900))
-        ),
-        ({**GOOD, "version": 2}, "has version 2, this jaxdata reads version 1: use the jaxdata"),
-        ({**GOOD, "version": True}, "has version True, this jaxdata reads version 1"),
-        ({**GOOD, "turn": {"worker": 0}}, "makes no sense: turn.workers"),
-        ({**GOOD, "skips": [[3, 1, 2]]}, "skips (3, 1, 2): expected rows [first, stop] with first"),
-        ({**GOOD, "amendments": [{"row": 3, "asked_at": 2}]}, "expected a change with the row it"),
-        ({**GOOD, "amendments": [{"row": 3, "asked_at": -2, "weights": {}}]}, "expected a change"),
-    ],
-)
+NO_STATES: list[Any] = [
+    (None, "is not a loader state but a NoneType"),
+    ([("version", 1)], "is not a loader state but a list"),
+    ({}, "this is not a loader state: it lacks 'fingerprint', it lacks 'version'"),
+    ({**GOOD, "row": 3}, "this is not a loader state: it has 'row', which no loader state"),
+    ({**GOOD, 5: 3}, "this is not a loader state, which is plain JSON: Dict key must be str"),
+    *(
+        ({**GOOD, "run": {"a": value}}, "which is plain JSON: ")
+        for value in (2**64, b"x", "\ud800", json.loads("[" * 900 + "]" * 900))
+    ),
+    ({**GOOD, "version": 2}, "has version 2, this jaxdata reads version 1: use the jaxdata"),
+    ({**GOOD, "version": True}, "has version True, this jaxdata reads version 1"),
+    ({**GOOD, "turn": {"worker": 0}}, "makes no sense: turn.workers"),
+    ({**GOOD, "skips": [[3, 1, 2]]}, "skips (3, 1, 2): expected rows [first, stop] with first"),
+    ({**GOOD, "amendments": [{"row": 3, "asked_at": 2}]}, "expected a change with the row it"),
+    ({**GOOD, "amendments": [{"row": 3, "asked_at": -2, "weights": {}}]}, "expected a change"),
+]
+
+
+@pytest.mark.parametrize(("state", "message"), NO_STATES)
 def test_what_is_no_state_is_refused(state: Any, message: str) -> None:
     assert message in said(state)
     assert said(state).isprintable()
@@ -153,18 +153,18 @@ UNREAD = "views[web] was 'dedup', is absent: read the view that the run is of, w
 READ = "views[code] was absent, is 'x': read all its documents, as the run does, without"
 
 
-@pytest.mark.parametrize(
-    ("change", "lines"),
-    [
-        ({"seed": 1}, ["seed was 0, is 1: set seed back, or start a new run"]),
-        ({"order": 3}, ["order was absent, is 3: set order back, or start a new run"]),
-        ({"phases": [7]}, ["phases[0] was 1, is 7: restore the curriculum of", "phases[1]"]),
-        ({"data": {"web": "b2", "code": "c3"}}, [OTHER]),
-        ({"data": {"web": "b2"}, "views": {}}, [UNREAD]),
-        ({"views": {"web": "dedup", "code": "x"}}, [READ]),
-        ({"on_exhaustion": "halt"}, []),
-    ],
-)
+OTHER_RUNS: list[Any] = [
+    ({"seed": 1}, ["seed was 0, is 1: set seed back, or start a new run"]),
+    ({"order": 3}, ["order was absent, is 3: set order back, or start a new run"]),
+    ({"phases": [7]}, ["phases[0] was 1, is 7: restore the curriculum of", "phases[1]"]),
+    ({"data": {"web": "b2", "code": "c3"}}, [OTHER]),
+    ({"data": {"web": "b2"}, "views": {}}, [UNREAD]),
+    ({"views": {"web": "dedup", "code": "x"}}, [READ]),
+    ({"on_exhaustion": "halt"}, []),
+]
+
+
+@pytest.mark.parametrize(("change", "lines"), OTHER_RUNS)
 def test_a_state_of_another_run_is_refused_fact_by_fact(change: Any, lines: list[str]) -> None:
     said = answer(state_of(WAS), {**WAS, **change}, free="what you like").splitlines()
     for each, line in zip(said[1:-1], lines, strict=True):

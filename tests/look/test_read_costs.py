@@ -82,10 +82,18 @@ def test_they_come_near_what_is_fetched(data: Path, order: str, hosts: int) -> N
     assert every.file_bytes == sum(int(docs.file_sizes.sum()) for docs in rows.table.documents)
 
 
-@pytest.mark.parametrize(
-    ("lanes", "hosts", "sources"),
-    [(8, 12, 1), (8, 8, 1), (8, 8, 2), (8, 8, 12), (8, 24, 12), (0, 8, 1), (0, 8, 2)],
-)
+LANES_HOSTS_SOURCES: list[Any] = [
+    (8, 12, 1),
+    (8, 8, 1),
+    (8, 8, 2),
+    (8, 8, 12),
+    (8, 24, 12),
+    (0, 8, 1),
+    (0, 8, 2),
+]
+
+
+@pytest.mark.parametrize(("lanes", "hosts", "sources"), LANES_HOSTS_SOURCES)
 def test_a_loader_warns_of_the_same_factor(
     data: Path, lanes: int, hosts: int, sources: int, monkeypatch: Any, caplog: Any
 ) -> None:

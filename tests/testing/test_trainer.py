@@ -237,15 +237,15 @@ def test_each_right_trainer_passes(trainer: str) -> None:
     assert ("not tested" in "\n".join(found)) == (trainer == "zero head")
 
 
-@pytest.mark.parametrize(
-    ("vocab_size", "deviation", "sentence"),
-    [
-        (1000, 0.3, "nats: the chances of 1,000 targets of a slot add to about (by 64 of them) "),
-        (64, 0.3, "nats: exp(-loss) of all targets of a slot adds to"),
-        (1000, 9, "nats: not tested: the chances of 1,000 targets of a slot cannot be told from 6"),
-        (50_000, 0.3, "as if -3.8"),
-    ],
-)
+VOCABULARIES: list[Any] = [
+    (1000, 0.3, "nats: the chances of 1,000 targets of a slot add to about (by 64 of them) "),
+    (64, 0.3, "nats: exp(-loss) of all targets of a slot adds to"),
+    (1000, 9, "nats: not tested: the chances of 1,000 targets of a slot cannot be told from 6"),
+    (50_000, 0.3, "as if -3.8"),
+]
+
+
+@pytest.mark.parametrize(("vocab_size", "deviation", "sentence"), VOCABULARIES)
 def test_large_vocabularies_are_estimated(vocab_size: int, deviation: float, sentence: str) -> None:
     """Of a model of 1,000 ids, of which 64 are in the data."""
     logits = np.random.default_rng(0).normal(0, deviation, 50_000)
@@ -359,17 +359,17 @@ def test_updates_of_micro_batches_pass(learns: float | None) -> None:
     assert "1, 10 and " in says
 
 
-@pytest.mark.parametrize(
-    ("fault", "sentence"),
-    [
-        ("last dropped", ": the last one is dropped. Add up the losses of all targets of an upda"),
-        ("first only", ": only the first one is read. Add"),
-        ("mean of means", ": it is the mean of their means. Add"),
-        ("sum of means", ": their means are added up. Add"),
-        ("divided by micro-batches", ": the two differ by "),
-        ("noise", "micro-batches: two updates of the same batch differ: begin each with the same"),
-    ],
-)
+UPDATES: list[Any] = [
+    ("last dropped", ": the last one is dropped. Add up the losses of all targets of an upda"),
+    ("first only", ": only the first one is read. Add"),
+    ("mean of means", ": it is the mean of their means. Add"),
+    ("sum of means", ": their means are added up. Add"),
+    ("divided by micro-batches", ": the two differ by "),
+    ("noise", "micro-batches: two updates of the same batch differ: begin each with the same"),
+]
+
+
+@pytest.mark.parametrize(("fault", "sentence"), UPDATES)
 def test_each_fault_of_an_update_is_named(fault: str, sentence: str) -> None:
     assert sentence in faults_of(right, update=Updates(fault), leave_out=NAMES)
     if fault != "noise":
@@ -433,17 +433,17 @@ def test_a_run_passes() -> None:
     assert found[len(NAMES) + 1].endswith("3 + 3 steps resumed are the 6 steps of one run")
 
 
-@pytest.mark.parametrize(
-    ("fault", "sentence"),
-    [
-        ("shuffles", "order: the trainer trains on other batches than the loader gives, or in an"),
-        ("cannot begin", "order: ValueError: no devices"),
-        ("dies", "resuming: TypeError: 'Loader' object cannot be"),
-        ("forgets", "resuming: 3 steps, and the rest after resuming, are not the steps of one run"),
-        ("elastic", "resuming: 3 steps, and the rest after resuming, are not the steps of one run"),
-        ("empty", "and said nothing: a pass has"),
-    ],
-)
+RUNS: list[Any] = [
+    ("shuffles", "order: the trainer trains on other batches than the loader gives, or in an"),
+    ("cannot begin", "order: ValueError: no devices"),
+    ("dies", "resuming: TypeError: 'Loader' object cannot be"),
+    ("forgets", "resuming: 3 steps, and the rest after resuming, are not the steps of one run"),
+    ("elastic", "resuming: 3 steps, and the rest after resuming, are not the steps of one run"),
+    ("empty", "and said nothing: a pass has"),
+]
+
+
+@pytest.mark.parametrize(("fault", "sentence"), RUNS)
 def test_each_fault_of_a_run_is_named(fault: str, sentence: str) -> None:
     assert sentence in faults_of(right, loader(reiterable=True), run=Trainer(fault))
 
@@ -480,16 +480,16 @@ def packed_otherwise() -> Any:
     return jaxdata.Loader(rows, batch_size=4, prefetch=0)
 
 
-@pytest.mark.parametrize(
-    ("batches", "evaluation", "sentence"),
-    [
-        (loader, held_out, "evaluated rows are rows that it trains on: evaluate on a loader of a"),
-        (packed_otherwise, packed_otherwise, "the evaluation is of documents that it trains on, "),
-        (lambda: list(held_out())[:-1], held_out, "1 are missing, and 0 are there that are not "),
-        (lambda: [*held_out(), next(held_out())], held_out, "0 are missing, and 4 are there that"),
-        (held_out, held_out, "evaluated loss: the loss of the evaluation is reported as "),
-    ],
-)
+EVALUATIONS: list[Any] = [
+    (loader, held_out, "evaluated rows are rows that it trains on: evaluate on a loader of a"),
+    (packed_otherwise, packed_otherwise, "the evaluation is of documents that it trains on, "),
+    (lambda: list(held_out())[:-1], held_out, "1 are missing, and 0 are there that are not "),
+    (lambda: [*held_out(), next(held_out())], held_out, "0 are missing, and 4 are there that"),
+    (held_out, held_out, "evaluated loss: the loss of the evaluation is reported as "),
+]
+
+
+@pytest.mark.parametrize(("batches", "evaluation", "sentence"), EVALUATIONS)
 def test_each_fault_of_an_evaluation_is_named(batches: Any, evaluation: Any, sentence: str) -> None:
     by_batches = sentence.startswith("evaluated loss")
 

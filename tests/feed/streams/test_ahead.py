@@ -292,17 +292,17 @@ def made(name: str, size: int, lanes: int, chunk_bytes: int, *, shuffle: bool = 
     return rows
 
 
-@pytest.mark.parametrize(
-    ("hosts", "tables", "says"),
-    [
-        (1, [("web", 9, 1, 0)], ""),
-        (4, [("web", 9, 1, 0)], "4 hosts download 4.0 .* web: add chunk_bytes: 1048576 to"),
-        (12, [("web", 9, 8, 2**20)], "12 hosts download 2.2 .* web: add lanes: 16 to"),
-        (8, [("web", 9, 64, 2**20)], ""),
-        (8, [("web", 90, 64, 2**20), ("code", 10, 1, 0)], "8 hosts download 1.7 .* code: add c"),
-        (2, [("web", 6, 2, 2**20), ("code", 5, 1, 0)], ""),
-    ],
-)
+DOWNLOADS: list[Any] = [
+    (1, [("web", 9, 1, 0)], ""),
+    (4, [("web", 9, 1, 0)], "4 hosts download 4.0 .* web: add chunk_bytes: 1048576 to"),
+    (12, [("web", 9, 8, 2**20)], "12 hosts download 2.2 .* web: add lanes: 16 to"),
+    (8, [("web", 9, 64, 2**20)], ""),
+    (8, [("web", 90, 64, 2**20), ("code", 10, 1, 0)], "8 hosts download 1.7 .* code: add c"),
+    (2, [("web", 6, 2, 2**20), ("code", 5, 1, 0)], ""),
+]
+
+
+@pytest.mark.parametrize(("hosts", "tables", "says"), DOWNLOADS)
 def test_hosts_that_download_a_dataset_again_and_again_are_told_once(
     hosts: int, tables: Any, says: str, caplog: pytest.LogCaptureFixture, monkeypatch: Patch
 ) -> None:

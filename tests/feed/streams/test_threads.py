@@ -167,14 +167,14 @@ class Interrupting:
         return call
 
 
-@pytest.mark.parametrize(
-    ("where", "name", "settings"),
-    [
-        pytest.param(BatchReceiver, "receive", IN_WORKERS, marks=pytest.mark.slow),
-        (HostPlacement, "place", {"prefetch": 0}),
-        (Schedule, "advance", {}),
-    ],
-)
+INTERRUPTED: list[Any] = [
+    pytest.param(BatchReceiver, "receive", IN_WORKERS, marks=pytest.mark.slow),
+    (HostPlacement, "place", {"prefetch": 0}),
+    (Schedule, "advance", {}),
+]
+
+
+@pytest.mark.parametrize(("where", "name", "settings"), INTERRUPTED)
 def test_after_an_interrupt_it_goes_on_where_it_was(
     monkeypatch: pytest.MonkeyPatch, where: type, name: str, settings: dict[str, Any]
 ) -> None:

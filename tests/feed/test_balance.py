@@ -1,5 +1,6 @@
 """Batches are their rows, whoever makes which; and every part of one has equal work."""
 
+import hashlib
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -133,6 +134,16 @@ def test_rows_of_real_lengths_are_dealt_evenly(rows: int, most: float) -> None:
     for keep in (False, True):
         load = np.take_along_axis(work[:, None], evened(work, 8, keep=keep), axis=2).sum(axis=2)
         assert (load.max(axis=1) / load.mean(axis=1)).mean() < most + 0.03 * keep
+
+
+@pytest.mark.parametrize(
+    ("kind", "digest"), [("one source", "a096be2ce40e99eb"), ("lanes", "54fe13e69d98424e")]
+)
+def test_what_is_dealt_stays_the_same(made: dict[str, Any], kind: str, digest: str) -> None:
+    dealt = {"shard": (1, 2), "balance": "attention", "microbatches": 4}
+    loader = jaxdata.Loader(made[kind], batch_size=32, prefetch=0, **dealt)
+    rows = np.concatenate([loader.batch_rows(step) for step in range(len(loader))])
+    assert hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()[:16] == digest
 
 
 def test_one_part_with_all_the_work_gives_it_away() -> None:

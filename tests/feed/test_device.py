@@ -132,5 +132,7 @@ def test_what_makes_no_sense_in_another_order_is_refused(
 ) -> None:
     given = {"context_parallel": parts, "layout": layout, "prefetch": 0}
     with pytest.raises(InputError) as caught:
-        next(jaxdata.Loader(ROWS, batch_size=4, **given))
+        loader = jaxdata.Loader(ROWS, batch_size=4, **given)
+        assert layout is flat, "the others are refused before there is a batch"
+        next(loader)
     assert message in str(caught.value)

@@ -285,7 +285,9 @@ def _feed_blocks(number: int, file: InputFile, settings: ReadSettings, unit_byte
             for data, size in content.blocks(settings, room):
                 full = size >= room()
                 parts.append(FilePart(number, offset, data=data, member=place))
-                place = place and place.after(_records_in(data))
+                # Only the last line of a file may be without its end.
+                records = len(data) if isinstance(data, tuple) else data.count(b"\n")
+                place = place and place.after(records)
                 offset += size
                 if full:
                     yield tuple(parts), raw.tell() - before, offset - start
@@ -297,13 +299,6 @@ def _feed_blocks(number: int, file: InputFile, settings: ReadSettings, unit_byte
 def next_multiple(start: int, unit_bytes: int) -> int:
     """The first multiple of `unit_bytes` after `start`."""
     return (start // unit_bytes + 1) * unit_bytes
-
-
-def _records_in(data: Data) -> int:
-    """How many records these are."""
-    if isinstance(data, tuple):
-        return len(data)
-    return data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
 
 
 _ALONE = 2**20  # bytes from which a file shares no unit

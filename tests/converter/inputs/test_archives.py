@@ -39,7 +39,7 @@ EXPECTED = [
 LINKS = [("latest.jsonl", b"", "/etc/passwd"), ("d/new", b"", "../.."), ("l.txt", b"", LONG)]
 
 
-@pytest.mark.parametrize("unit_bytes", [40, 2**26])
+@pytest.mark.parametrize("unit_bytes", [20, 2**26])
 def test_documents_name_their_file_and_links_are_left_out(tmp_path: Path, unit_bytes: int) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()

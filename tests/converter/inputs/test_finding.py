@@ -87,6 +87,7 @@ def test_globs_match_as_paths_do() -> None:
         ("a+?/[bc].txt", ["a+x/b.txt", "a+y/c.txt"], ["aa/b.txt", "a+/b.txt", "a+x/d.txt"]),
         ("a?b/x[!]a]y/[.*]", ["aab/xzy/*"], ["a/b/xzy/*", "aab/x/y/*", "aab/xay/*"]),
         ("c/**", ["c/a", "c/d/a"], ["c/.a", "d/a", "c/.d/a"]),
+        (".c/*.txt", [".c/a.txt"], ["c/a.txt", ".c/.a.txt"]),
     ):
         for name in [*matching, *others]:
             found = matches(f"gs://b/{name}".split("/"), f"gs://b/{pattern}".split("/"))

@@ -76,6 +76,7 @@ TEXTS = st.lists(PIECES, min_size=1, max_size=150).map(lambda some: "".join(map(
 @example("x" * 16 * 16, 16, 1, False)
 @example("x" * (16 * 16 + 1), 16, 1, True)
 @example("ab\n" * 200, 16, 1, False)
+@example(("x" * 30 + "\n") * 40, 16, 1, False)
 @settings(max_examples=60)
 def test_a_huge_text_is_read_in_pieces_that_end_with_lines_where_some_are_near(
     tmp_path_factory: pytest.TempPathFactory, text: str, size: int, unit_bytes: int, marked: bool

@@ -44,10 +44,11 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def test_documents_come_back_in_order_whatever_the_workers(corpus: Path, tmp_path: Path) -> None:
-    calls: list[tuple[int, int]] = []
+    here_, there = list[tuple[int, int]](), list[tuple[int, int]]()
     out = tmp_path / "out"
-    report = run(corpus, out, unit_bytes=1_000, progress=lambda *call: calls.append(call))
-    run(corpus, tmp_path / "many", unit_bytes=1_000, workers=3)
+    report = run(corpus, out, unit_bytes=1_000, progress=lambda *call: here_.append(call))
+    noted = lambda *call: there.append(call)  # noqa: E731
+    run(corpus, tmp_path / "many", unit_bytes=1_000, workers=3, progress=noted)
     assert tree(out) == tree(tmp_path / "many")
     assert report.shards > 20
     assert [*map(list, map(dict.values, here.quarantine(out)))] == [
@@ -60,10 +61,11 @@ def test_documents_come_back_in_order_whatever_the_workers(corpus: Path, tmp_pat
     assert report.quarantined == here.statistics(out)["quarantined"] == dict.fromkeys(bad, 1)
     assert report.quarantine_file == f"{out}/train/web/quarantine.jsonl"
     total = sum(path.stat().st_size for path in corpus.iterdir())
-    done = [call[0] for call in calls]
-    assert {call[1] for call in calls} == {total}
-    assert done == sorted(done)
-    assert 0.95 * total <= done[-1] <= total
+    for calls in (here_, there):
+        done = [call[0] for call in calls]
+        assert {call[1] for call in calls} == {total}
+        assert done == sorted(done)
+        assert 0.95 * total <= done[-1] <= total
     found = decoded(out)
     assert found == list(texts(corpus))
     size = sum(len(text.encode()) for text in found)
@@ -133,6 +135,21 @@ def test_texts_of_several_keys_or_objects_are_joined(tmp_path: Path) -> None:
             list(texts(table, "messages.role"))
         with pytest.raises(InputError, match=r"has no column 'messages\.content'; it has 'messa"):
             run_here(table, tmp_path / "out", text_key="messages.content")
+
+
+def test_tables_have_what_a_task_reads_and_records_what_it_trains_on(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    pq.write_table(pa.table({"input_ids": [[1, 2]], "weight": [[0.5, 1.0]]}), first)
+    pq.write_table(pa.table({"input_ids": [[1, 2]], "weight": ["heavy"]}), second)
+    for task, options, says in (
+        ("sft", {"prompt_key": "ask", "completion_key": "input_ids"}, "has no column 'ask'; it "),
+        ("ids", {"keep_per_token": "weight"}, r"'weight' of .*b\.parquet is string; expected lis"),
+    ):
+        with pytest.raises(InputError, match=says):
+            run([first, second], tmp_path / "out", task=task, **options)
+    pairs = [{"prompt": "a", "chosen": text, "rejected": "c"} for text in ("b", "")]
+    source = write_lines(tmp_path / "pairs.jsonl", objects(*pairs))
+    assert run(source, tmp_path / "out", task="dpo").dropped == {"an empty answer": 1}
 
 
 WRONG_OPTIONS: list[Any] = [

@@ -130,9 +130,11 @@ def test_documents_kept_fields_and_splits_grow_together(tmp_path: Path) -> None:
     out, options = tmp_path / "out", {"keep": ["n"], "split_ratio": "train=1,val=1"}
     for part in range(3):
         rows = [{"text": f"{part} {n}", "n": [part, n]} for n in range(2 if part else 40)]
-        write_lines(tmp_path / f"in/{part}.jsonl", objects(*rows))
+        bad = [b"{", b'{"n": 1}', b"{"][part]
+        write_lines(tmp_path / f"in/{part}.jsonl", [*objects(*rows), bad])
         run(tmp_path / "in", out, append=True, **options)
-    found = []
+    found, counts = [], here.statistics(out)
+    assert (counts["quarantined"], counts["records"]) == ({"not JSON": 2, "no key 'text'": 1}, 47)
     for split in ("train", "val"):
         docs = open_dataset(out).source(split, "web")
         for i, text in enumerate(decoded(out, f"{split}/web")):
@@ -192,17 +194,22 @@ def test_a_first_manifest_waits_for_what_another_writes(tmp_path: Path, monkeypa
     assert not events
 
 
-def test_what_another_published_is_never_changed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["changed_since", "note_conversion"])
+def test_what_another_published_is_never_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
     """As if the lease had been lost, and nobody had noticed."""
     one, alone = write_lines(tmp_path / "a.jsonl", records("a", "b", "c", "d")), tmp_path / "alone"
     run(one, alone, unit_bytes=10)
+    before = getattr(conversion_run, when)
 
-    def another(done: int, total: int) -> None:
-        if done == total:
-            shutil.copytree(alone, tmp_path / "out", dirs_exist_ok=True)
+    def another(*given: Any) -> Any:
+        shutil.copytree(alone, tmp_path / "out", dirs_exist_ok=True)
+        return before(*given)
 
+    monkeypatch.setattr(conversion_run, when, another)
     with pytest.raises(DatasetError, match="train/web was changed by another process"):
-        run(one, tmp_path / "out", unit_bytes=20, min_chars=1, progress=another)
+        run(one, tmp_path / "out", unit_bytes=20, min_chars=1)
     after = tree(tmp_path / "out")
     assert tree(alone) == {name: after[name] for name in tree(alone)}
 

@@ -193,6 +193,12 @@ def test_any_rows_in_any_order_are_those_rows_and_know_their_lanes(case: Case, d
     turns = [table.place_of(row)[1] % table.lanes if table.lanes > 1 else row for row in rows]
     keys = table.batch_key(np.array(rows, np.int64)).tolist()
     assert keys == [int(f"{turn:064b}"[::-1], 2) for turn in turns], "its lane comes first"
+    if table.cycle:
+        assert turns == [row % table.cycle[0] % table.cycle[1] for row in rows]
+    window = data.draw(st.integers(1, 9))
+    seen = [[range(max(one.slots - window, 0), one.slots) for one in every[row]] for row in rows]
+    work = [sum(2 * slot + 1 for each in row for slot in each) for row in seen]
+    assert table.row_work(np.array(rows, np.int64), window).tolist() == work
 
 
 @given(cases(), st.data())
@@ -203,6 +209,7 @@ def test_totals_of_the_first_rows_are_those_of_their_segments(case: Case, data: 
         assert getattr(summary, name) == getattr(whole, name), name
     used = summary.trained_tokens + summary.overlap_tokens + summary.boundary_tokens
     assert used + summary.padding == summary.slots
+    assert summary.fill * summary.slots == pytest.approx(used)
     starts = [table.first_row(epoch) for epoch in range(5)]
     rows = data.draw(st.integers(0, starts[3]))
     assert table.token_counts(rows) == {"train/web": counted(rows_of(table, range(rows)), case)}

@@ -136,9 +136,10 @@ def test_rows_of_real_lengths_are_dealt_evenly(rows: int, most: float) -> None:
         assert (load.max(axis=1) / load.mean(axis=1)).mean() < most + 0.03 * keep
 
 
-@pytest.mark.parametrize(
-    ("kind", "digest"), [("one source", "a096be2ce40e99eb"), ("lanes", "54fe13e69d98424e")]
-)
+DEALT = {"one source": "a096be2ce40e99eb", "lanes": "54fe13e69d98424e"}
+
+
+@pytest.mark.parametrize(("kind", "digest"), DEALT.items())
 def test_what_is_dealt_stays_the_same(made: dict[str, Any], kind: str, digest: str) -> None:
     dealt = {"shard": (1, 2), "balance": "attention", "microbatches": 4}
     loader = jaxdata.Loader(made[kind], batch_size=32, prefetch=0, **dealt)

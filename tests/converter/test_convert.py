@@ -44,10 +44,10 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def test_documents_come_back_in_order_whatever_the_workers(corpus: Path, tmp_path: Path) -> None:
-    here_, there = list[tuple[int, int]](), list[tuple[int, int]]()
+    of_one, of_many = list[tuple[int, int]](), list[tuple[int, int]]()
     out = tmp_path / "out"
-    report = run(corpus, out, unit_bytes=1_000, progress=lambda *call: here_.append(call))
-    noted = lambda *call: there.append(call)  # noqa: E731
+    report = run(corpus, out, unit_bytes=1_000, progress=lambda *call: of_one.append(call))
+    noted = lambda *call: of_many.append(call)  # noqa: E731
     run(corpus, tmp_path / "many", unit_bytes=1_000, workers=3, progress=noted)
     assert tree(out) == tree(tmp_path / "many")
     assert report.shards > 20
@@ -61,7 +61,7 @@ def test_documents_come_back_in_order_whatever_the_workers(corpus: Path, tmp_pat
     assert report.quarantined == here.statistics(out)["quarantined"] == dict.fromkeys(bad, 1)
     assert report.quarantine_file == f"{out}/train/web/quarantine.jsonl"
     total = sum(path.stat().st_size for path in corpus.iterdir())
-    for calls in (here_, there):
+    for calls in (of_one, of_many):
         done = [call[0] for call in calls]
         assert {call[1] for call in calls} == {total}
         assert done == sorted(done)

@@ -112,12 +112,18 @@ def made_ahead(batches: Batches, depth: int) -> Batches:
 
 
 def fetched_ahead(
-    maker: BatchMaker, spans: Iterator[Span], buffers: BufferPool = HOST_BUFFERS
+    maker: BatchMaker,
+    spans: Iterator[Span],
+    buffers: BufferPool = HOST_BUFFERS,
+    processes: int = 1,
 ) -> Batches:
-    """Batches made when they are requested; of a bucket, a thread has rows fetched ahead."""
+    """Batches made when they are requested; of a bucket, a thread has rows fetched ahead.
+
+    So many `processes` do so with one cache, each as far as its share of that goes.
+    """
     if not maker.is_far:
         return Stream(make_in_groups(maker, lambda count: list(islice(spans, count)), buffers))
-    ahead = told_ahead(maker, spans)
+    ahead = told_ahead(maker, spans, processes)
     made = make_in_groups(maker, lambda count: [each.span for each in ahead.take(count)], buffers)
     return Stream(made, ahead.close)
 
@@ -130,9 +136,9 @@ class _Told(NamedTuple):
     end: int
 
 
-def told_ahead(maker: BatchMaker, spans: Iterator[Span]) -> Ahead[_Told]:
+def told_ahead(maker: BatchMaker, spans: Iterator[Span], processes: int = 1) -> Ahead[_Told]:
     """Have stores fetch what batches are made of, as much as is taken in a few seconds."""
-    began, most = time.monotonic(), most_ahead()
+    began, most = time.monotonic(), most_ahead(processes)
 
     def told() -> Iterator[_Told]:
         count, end = 1, 0

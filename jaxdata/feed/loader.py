@@ -211,7 +211,8 @@ class BatchIterator(batches.StreamReader, Generic[B]):
         if self._workers:
             made = WorkerStream(maker, self.schedule, self._workers, self._prefetch)
         else:
-            made = fetched_ahead(maker, self.schedule.spans(self._ahead, self._every))
+            spans = self.schedule.spans(self._ahead, self._every)
+            made = fetched_ahead(maker, spans, processes=self._every)
         if (before := self._read_before) is not None:
             made = with_first_fill(made, lambda: read_counts() - before)
 

@@ -187,7 +187,8 @@ def serve(
     It makes `ready` of them before the parent has received the first.
     """
     sender = BatchSender(connection)
-    for _, batch in fetched_ahead(maker, schedule.spans(number, workers), sender.buffers):
+    spans = schedule.spans(number, workers)
+    for _, batch in fetched_ahead(maker, spans, sender.buffers, processes=workers):
         while not ready or connection.poll():  # unread, messages would fill the channel
             sender.listen()
             ready += 1

@@ -332,10 +332,10 @@ def limit_bytes(root: Path) -> int:
         ) from None
 
 
-def most_ahead() -> int:
-    """Bytes of rows that are fetched before they are needed: an eighth of the cache, at most."""
+def most_ahead(processes: int = 1) -> int:
+    """Bytes of rows that one of so many fetches ahead: together an eighth of the cache, at most."""
     cache = page_cache()
-    return _MOST_AHEAD if cache is None else min(_MOST_AHEAD, cache.most // 8)
+    return _MOST_AHEAD if cache is None else min(_MOST_AHEAD, cache.most // (8 * processes))
 
 
 def read_counts() -> ReadCounts:

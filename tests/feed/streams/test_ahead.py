@@ -101,7 +101,7 @@ def fails(_: Sequence[Span]) -> int:
 @pytest.mark.parametrize(("tell", "room"), [(len, 2**28), (fails, 2**28), (len, 0)])
 def test_every_batch_comes_in_order(monkeypatch: Patch, tell: Any, room: int) -> None:
     """Also where nothing can be told, or the cache has no room."""
-    monkeypatch.setattr(feed_ahead, "most_ahead", lambda: room)
+    monkeypatch.setattr(feed_ahead, "most_ahead", lambda _: room)
     maker, threads = Maker(tell), threading.active_count()
     stream = fetched_ahead(maker, spans(200))  # type: ignore[arg-type]
     assert [batch for _, batch in stream] == [*range(200)]
@@ -119,17 +119,18 @@ def test_every_batch_comes_in_order(monkeypatch: Patch, tell: Any, room: int) ->
     st.integers(0, 2**25),
     st.sampled_from([-1, 0]),
     st.sampled_from([4_095, 4_096, 1, 0]),
+    st.sampled_from([1, 4]),
 )
 def test_the_window_is_what_is_taken_in_four_seconds_within_limits(
-    milliseconds: int, rate: int, beyond: int, count: int
+    milliseconds: int, rate: int, beyond: int, count: int, processes: int
 ) -> None:
     """Of 16 to 256 MiB of rows (here 64), and of at most 4,096 batches."""
     now, found, taken = [5.0], list[Any](), rate * milliseconds // 1000
     with Patch.context() as patch:
         patch.setattr(feed_ahead, "time", SimpleNamespace(monotonic=lambda: now[0]))
-        patch.setattr(feed_ahead, "most_ahead", lambda: 2**26)
+        patch.setattr(feed_ahead, "most_ahead", {processes: 2**26}.get)
         patch.setattr(feed_ahead, "Ahead", lambda _items, has_room: found.append(has_room))
-        told_ahead(Maker(len), spans(0))  # type: ignore[arg-type]
+        told_ahead(Maker(len), spans(0), processes)  # type: ignore[arg-type]
         now[0] = 5.0 + milliseconds / 1000
         window = min(max(4 * taken / max(now[0] - 5.0, 0.001), 2**24), 2**26)
         held = int(window) + beyond
